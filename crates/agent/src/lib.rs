@@ -1,0 +1,1 @@
+//! The built-in agent (model loop, tools, plan) and drivers that start other agents.

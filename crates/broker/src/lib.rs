@@ -1,0 +1,1 @@
+//! Host end of the link: egress decisions, dialling, model gateway with metering.

@@ -1,0 +1,1 @@
+//! The supervisor of runs, usable in process and as a service.

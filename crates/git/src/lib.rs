@@ -1,0 +1,1 @@
+//! The one launcher of git: scrubbed environment, safe configuration, bounds.

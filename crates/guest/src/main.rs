@@ -1,0 +1,3 @@
+//! The in-sandbox binary.
+
+fn main() {}

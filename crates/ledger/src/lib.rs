@@ -1,0 +1,1 @@
+//! Durable runs: events, leases, records. The only room that speaks SQL.

@@ -1,0 +1,1 @@
+//! The multiplexed byte stream between host and guest, both ends.

@@ -1,0 +1,119 @@
+//! The specification of a run: everything that was decided before it started.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::EngineKind;
+use crate::limits::Budgets;
+
+/// Who answers when something wants a person. Unattended and supervised exclude one another by type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Nobody is there: nothing waits for a person, outward effects are deferred.
+    Unattended,
+    /// A person is there: the run waits for decisions.
+    Supervised,
+}
+
+/// The wire dialect of a model provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// Anthropic Messages, `POST /v1/messages`.
+    Anthropic,
+    /// OpenAI Chat Completions, `POST /v1/chat/completions`.
+    OpenaiChat,
+    /// OpenAI Responses, `POST /v1/responses`.
+    OpenaiResponses,
+    /// Gemini, `POST /v1beta/models/MODEL:streamGenerateContent`.
+    Gemini,
+}
+
+/// The model that a run is pinned to. Holds no key: keys stay with the broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelSpec {
+    /// The provider's name in the configuration, for example `anthropic`.
+    pub provider: String,
+    /// The wire dialect that the guest speaks.
+    pub dialect: Dialect,
+    /// The one model id that the gateway admits.
+    pub model: String,
+    /// Upstream base URL, `https://host[:port][/prefix]`; plain `http` only for a local service that
+    /// the host's own configuration names.
+    pub base_url: String,
+}
+
+/// What runs inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum AgentSpec {
+    /// The built-in agent: plan, then tools.
+    Builtin {
+        /// Upper bound of model turns.
+        max_steps: u32,
+    },
+    /// Any command, as its argument vector. No shell is put around it.
+    Command {
+        /// Program and arguments; never empty.
+        argv: Vec<String>,
+    },
+}
+
+/// Resource limits of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Resources {
+    /// Memory of all processes together, bytes; swap is not added.
+    pub memory_bytes: u64,
+    /// Processes and threads together.
+    pub pids: u64,
+    /// Processor time per wall time, thousandths: 2000 is two cores.
+    pub cpu_millis: u64,
+    /// Size of `/tmp`, bytes.
+    pub tmp_bytes: u64,
+    /// Open files per process.
+    pub open_files: u64,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 4 << 30,
+            pids: 512,
+            cpu_millis: 2000,
+            tmp_bytes: 1 << 30,
+            open_files: 4096,
+        }
+    }
+}
+
+/// Everything that was decided before the run started. Stored, shown, hashed: holds no secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSpec {
+    /// The task, as the person wrote it; empty for a bare command.
+    pub task: String,
+    /// Unattended or supervised.
+    pub mode: Mode,
+    /// What runs inside.
+    pub agent: AgentSpec,
+    /// The model, when one is used.
+    pub model: Option<ModelSpec>,
+    /// The engine that carries it.
+    pub engine: EngineKind,
+    /// Resource limits.
+    pub resources: Resources,
+    /// What may be used up.
+    pub budgets: Budgets,
+    /// Egress rules, `host:port` or `*.suffix:port`, canonical form.
+    pub egress_allow: Vec<String>,
+    /// Egress rules that beat the allow list.
+    pub egress_deny: Vec<String>,
+    /// Absolute path of the checkout on the host.
+    pub checkout: String,
+    /// Posture layers that may be missing without stopping the run, accepted by name.
+    pub accept_degraded: Vec<String>,
+    /// Names (never values) of the credentials that the broker may use for this run.
+    pub credentials: Vec<String>,
+    /// Names of environment variables passed into the sandbox by the person.
+    pub env_names: Vec<String>,
+}

@@ -1,0 +1,1 @@
+//! One hardening spec and the engines that apply it: native and docker.

@@ -1,0 +1,231 @@
+//! Messages between host and guest, protocol version 1.
+//!
+//! Order on the control stream: guest `Hello` → host `Start` → (host opens `BundleIn`) → guest
+//! `WorkspaceReady` → `AgentStarted` → any number of `Output`, `Agent`, `Prompt` → `AgentEnded` →
+//! `Manifest` (with a `BundleOut` stream when it names anything) → `Done` → host closes the link.
+//! `Failed` may stand in place of any later message of the guest. The host may send `Cancel` at any time
+//! after `Start`; the guest then ends the agent and goes on with `AgentEnded`.
+
+use std::collections::BTreeMap;
+
+use cofferdam_run::ids::ObjectId;
+use cofferdam_run::posture::Probe;
+use cofferdam_run::spec::Dialect;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Version spoken by this build. A peer with another version is refused.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// First message on each stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "stream", rename_all = "snake_case")]
+pub enum StreamOpen {
+    /// Guest to host, exactly once, first: [`Up`] and [`Down`] in length-delimited JSON frames.
+    Control,
+    /// Guest to host, one per connection accepted on the proxy port; then raw bytes both ways.
+    Egress,
+    /// Guest to host, one per connection accepted on the model port; then raw HTTP/1.1 both ways.
+    Model,
+    /// Host to guest: the bundle, raw bytes, ends with the host's half-close.
+    BundleIn {
+        /// Exact size.
+        bytes: u64,
+    },
+    /// Guest to host: the bundle, raw bytes, ends with the guest's half-close.
+    BundleOut,
+}
+
+/// From the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Up {
+    /// First message.
+    Hello {
+        /// Protocol version of the guest.
+        protocol: u32,
+        /// Build version, for people.
+        version: String,
+        /// What the guest sees of itself.
+        probe: Box<Probe>,
+    },
+    /// The bundle was imported and checked out.
+    WorkspaceReady {
+        /// Commit at `HEAD`.
+        head: ObjectId,
+    },
+    /// The agent runs.
+    AgentStarted {
+        /// Program.
+        program: String,
+    },
+    /// Output of the agent. Bytes are decoded lossily, split at most every 64 KiB.
+    Output {
+        /// Which stream.
+        stream: OutputStream,
+        /// Text.
+        text: String,
+    },
+    /// Something that the agent says about its work.
+    Agent {
+        /// `plan`, `tool`, `message` or `finish`.
+        kind: String,
+        /// One line.
+        text: String,
+    },
+    /// The agent asked for a decision and was refused, since nobody is there.
+    Prompt {
+        /// One line.
+        text: String,
+    },
+    /// The agent ended.
+    AgentEnded(AgentEnd),
+    /// What there is to bring back.
+    Manifest(Manifest),
+    /// All is told; the guest waits for the link to close.
+    Done,
+    /// The guest cannot go on.
+    Failed {
+        /// Stable code.
+        code: ErrorCode,
+        /// For people.
+        message: String,
+    },
+}
+
+/// From the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Down {
+    /// Begin.
+    Start(Box<StartSpec>),
+    /// End the agent, collect, finish.
+    Cancel {
+        /// For people.
+        reason: String,
+    },
+}
+
+/// Which output stream of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// How the agent ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentEnd {
+    /// Exit code, when it exited.
+    pub code: Option<i32>,
+    /// Signal, when it was killed.
+    pub signal: Option<i32>,
+    /// True when the guest ended it after `Cancel`.
+    pub cancelled: bool,
+    /// The agent's last words, at most 8,000 characters.
+    pub report: String,
+    /// Bytes of output that were cut.
+    pub output_cut_bytes: u64,
+}
+
+/// Everything that the guest needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StartSpec {
+    /// The run, for prompts and logs.
+    pub run: String,
+    /// The repository.
+    pub workspace: WorkspaceSpec,
+    /// What to start.
+    pub agent: AgentStart,
+    /// Environment of the agent: exactly this, nothing inherited.
+    pub env: BTreeMap<String, String>,
+    /// Most bytes of agent output to relay; the rest is cut and counted.
+    pub output_bytes: u64,
+}
+
+/// The repository that comes in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkspaceSpec {
+    /// Commit to check out; the bundle contains it.
+    pub base: ObjectId,
+    /// Name of the ref in the bundle that points to `base`.
+    pub bundle_ref: String,
+    /// Local branch to put it on.
+    pub branch: String,
+    /// `sha1` or `sha256`.
+    pub object_format: String,
+    /// Identity for commits.
+    pub identity: GitIdentity,
+}
+
+/// Name and address for commits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GitIdentity {
+    /// Name.
+    pub name: String,
+    /// Address.
+    pub email: String,
+}
+
+/// What to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum AgentStart {
+    /// The built-in agent, as `guest agent`, with this configuration.
+    Builtin {
+        /// The task.
+        task: String,
+        /// Dialect spoken on the model port.
+        dialect: Dialect,
+        /// Model id.
+        model: String,
+        /// Upper bound of model turns.
+        max_steps: u32,
+    },
+    /// A command.
+    Command {
+        /// Program and arguments.
+        argv: Vec<String>,
+    },
+}
+
+/// What there is to bring back. A claim: the host checks every line of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Manifest {
+    /// Commit at `HEAD`; `None` when it could not be read.
+    pub head: Option<ObjectId>,
+    /// Refs in the bundle.
+    pub refs: Vec<ManifestRef>,
+    /// Commits over the base.
+    pub commits: u64,
+    /// A last commit was made of files that the agent had left uncommitted.
+    pub leftovers_committed: bool,
+    /// Size of the bundle that follows on `BundleOut`; zero when none follows.
+    pub bundle_bytes: u64,
+}
+
+/// One ref of the manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ManifestRef {
+    /// Full name, or `HEAD`.
+    pub name: String,
+    /// Object.
+    pub oid: ObjectId,
+}
+
+/// Why the guest cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// The bundle did not import, or `HEAD` is not the base.
+    WorkspaceIn,
+    /// The agent's program did not start.
+    AgentStart,
+    /// The result could not be packed.
+    Collect,
+    /// The host sent something unexpected.
+    Protocol,
+}

@@ -1,0 +1,22 @@
+//! Where things are inside the sandbox. One list for engines, guest and agents.
+
+/// The guest binary.
+pub const GUEST_BIN: &str = "/cofferdam/guest";
+/// Mount point of the run's own volume: the only large writable place.
+pub const WORK: &str = "/work";
+/// The repository.
+pub const REPO: &str = "/work/repo";
+/// `HOME` of the agent.
+pub const HOME: &str = "/work/home";
+/// Temporary files.
+pub const TMP: &str = "/tmp";
+/// User and group id of everything inside.
+pub const UID: u32 = 10001;
+/// Loopback port of the egress proxy.
+pub const PROXY_PORT: u16 = 3128;
+/// Loopback port of the model gateway.
+pub const MODEL_PORT: u16 = 3129;
+/// User name of the proxy's basic credential.
+pub const PROXY_USER: &str = "run";
+/// What stands where a model key would be. Useless anywhere else.
+pub const KEY_PLACEHOLDER: &str = "cofferdam-no-key-inside";

@@ -1,0 +1,1 @@
+//! Repositories on the host: snapshot, bundle, quarantine import, diff, apply.

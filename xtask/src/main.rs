@@ -1,0 +1,3 @@
+//! Project tooling.
+
+fn main() {}
