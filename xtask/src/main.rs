@@ -1,3 +1,100 @@
-//! Project tooling.
+//! Project tooling: `cargo xtask COMMAND`. CI and people run the same commands.
+//!
+//! Logic lives here, not in shell; `./dev` only makes sure that a toolchain is there.
 
-fn main() {}
+mod bench;
+mod build;
+mod demo;
+mod engine;
+mod lanes;
+mod sh;
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Checks, builds, lanes and benchmarks of Cofferdam")]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build the static sandbox binaries and the command.
+    Build {
+        /// With optimisation, into target/cofferdam/, ready to copy.
+        #[arg(long)]
+        dist: bool,
+    },
+    /// Everything that CI runs.
+    Test,
+    /// A sealed run on a small sample repository, start to finish.
+    Demo {
+        /// Use the real provider whose key is in the environment.
+        #[arg(long)]
+        live: bool,
+        /// Engine to run on.
+        #[arg(long, default_value = "native")]
+        engine: String,
+        /// Keep the sample repository and the data directory, and say where they are.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// House rules: arrows between rooms, file headers, sizes, licences, error pages.
+    Tidy,
+    /// A long suite that is not part of CI.
+    Lane {
+        /// Its name; without one, the list.
+        name: Option<String>,
+    },
+    /// Benchmarks, beside a peer in the same run.
+    Bench {
+        /// Only the benchmarks whose name contains this.
+        filter: Option<String>,
+    },
+    /// A private Docker engine for tests.
+    Engine {
+        #[command(subcommand)]
+        action: EngineAction,
+    },
+}
+
+#[derive(Subcommand)]
+enum EngineAction {
+    /// Install what is missing, start it, print DOCKER_HOST.
+    Up {
+        /// Directory for its data, socket and log.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+    /// Stop it and what runs on it.
+    Down {
+        /// The same directory.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Task::Build { dist } => build::build(dist).map(|_| ()),
+        Task::Test => test::test(),
+        Task::Demo { live, engine, keep } => demo::demo(&demo::Options { live, engine, keep }),
+        Task::Tidy => tidy::tidy(),
+        Task::Lane { name } => lanes::lane(name.as_deref()),
+        Task::Bench { filter } => bench::bench(filter.as_deref()),
+        Task::Engine { action: EngineAction::Up { dir } } => {
+            let host = engine::up(&dir.unwrap_or_else(sh::engine_dir))?;
+            sh::say(&format!("DOCKER_HOST={host}"));
+            Ok(())
+        }
+        Task::Engine { action: EngineAction::Down { dir } } => {
+            engine::down(&dir.unwrap_or_else(sh::engine_dir));
+            Ok(())
+        }
+    }
+}
