@@ -1,0 +1,1 @@
+//! The Docker engine, through its API.
