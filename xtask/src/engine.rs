@@ -1,0 +1,210 @@
+//! A private Docker engine for tests: own data, own socket, no bridge, no firewall rule.
+//!
+//! It must never touch an engine that somebody else started, the default socket, or the machine's
+//! network settings. `down` ends only what `up` started in the same directory.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::sh;
+
+/// Longest wait for the engine's first answer: polls of [`POLL`]. Past it `up` fails with its log.
+const START_POLLS: u32 = 600;
+/// Longest wait for the engine's end before it is killed, in polls.
+const STOP_POLLS: u32 = 200;
+/// Pause between two looks.
+const POLL: Duration = Duration::from_millis(100);
+/// Attempts to install the engine; package mirrors fail now and then.
+const INSTALL_ATTEMPTS: u32 = 3;
+/// Socket paths are limited by the kernel to 108 bytes, the final zero included.
+const MAX_SOCKET_PATH: usize = 107;
+/// Longest wait for one answer of the engine.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Installs what is missing, starts the engine, and returns its `DOCKER_HOST`. Does nothing when it
+/// runs already.
+pub(crate) fn up(dir: &Path) -> anyhow::Result<String> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let dir = dir.canonicalize()?;
+    let place = Place { dir };
+    // Two callers at once: the second waits and then finds the engine running.
+    let lock = File::create(place.path("lock"))?;
+    lock.lock().context("cannot lock the engine's directory")?;
+
+    let socket = place.socket();
+    if socket.as_os_str().len() > MAX_SOCKET_PATH {
+        bail!("{} is longer than {MAX_SOCKET_PATH} bytes: choose a shorter directory", socket.display());
+    }
+    let host = format!("unix://{}", socket.display());
+    if place.answers() {
+        return Ok(host);
+    }
+    if !installed() {
+        install(&place)?;
+    }
+    place.start()?;
+    for _ in 0..START_POLLS {
+        if place.answers() {
+            return Ok(host);
+        }
+        if place.pid().is_none() && place.gave_up() {
+            break;
+        }
+        sleep(POLL);
+    }
+    bail!("the engine did not start; end of {}:\n{}", place.path("dockerd.log").display(), place.log_tail())
+}
+
+/// Removes the containers of the engine in `dir` and stops it. Does nothing when it does not run.
+pub(crate) fn down(dir: &Path) {
+    let Ok(dir) = dir.canonicalize() else { return };
+    let place = Place { dir };
+    let Some(pid) = place.pid() else { return };
+    // With live restore a container would outlive its engine.
+    for id in place.containers() {
+        let _ = place.ask("DELETE", &format!("/containers/{id}?force=1&v=1"));
+    }
+    signal(pid, "TERM");
+    for _ in 0..STOP_POLLS {
+        if place.pid().is_none() {
+            break;
+        }
+        sleep(POLL);
+    }
+    if place.pid() == Some(pid) {
+        signal(pid, "KILL");
+    }
+    let _ = fs::remove_file(place.path("dockerd.pid"));
+    let _ = fs::remove_file(place.socket());
+}
+
+/// The engine's directory.
+struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("docker.sock")
+    }
+
+    /// The engine's process, when the pid file names a process that is this engine and no other.
+    fn pid(&self) -> Option<u32> {
+        let pid: u32 = fs::read_to_string(self.path("dockerd.pid")).ok()?.trim().parse().ok()?;
+        let cmdline = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let root = self.path("root");
+        let is_ours = cmdline.split(|b| *b == 0).any(|arg| arg == root.as_os_str().as_encoded_bytes());
+        is_ours.then_some(pid)
+    }
+
+    fn start(&self) -> anyhow::Result<()> {
+        if self.pid().is_none() {
+            // Left by an engine that was killed: dockerd would refuse to start.
+            let _ = fs::remove_file(self.path("dockerd.pid"));
+        }
+        let log = File::create(self.path("dockerd.log"))?;
+        // Its own session, so that Ctrl-C in the caller's terminal does not reach it.
+        sh::cmd("setsid")
+            .arg("dockerd")
+            .args(["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"])
+            .arg("--live-restore")
+            .arg("--data-root")
+            .arg(self.path("root"))
+            .arg("--exec-root")
+            .arg(self.path("exec"))
+            .arg("--pidfile")
+            .arg(self.path("dockerd.pid"))
+            .arg("--host")
+            .arg(format!("unix://{}", self.socket().display()))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start dockerd")?;
+        Ok(())
+    }
+
+    fn answers(&self) -> bool {
+        self.ask("GET", "/_ping").is_ok_and(|answer| answer.trim_end().ends_with("OK"))
+    }
+
+    /// True when the log says that the engine ended by itself.
+    fn gave_up(&self) -> bool {
+        self.log_tail().contains("failed to start daemon")
+    }
+
+    fn containers(&self) -> Vec<String> {
+        let Ok(answer) = self.ask("GET", "/containers/json?all=1") else { return Vec::new() };
+        let Some((_, body)) = answer.split_once("\r\n\r\n") else { return Vec::new() };
+        let list: Vec<serde_json::Value> = serde_json::from_str(body.trim()).unwrap_or_default();
+        list.iter().filter_map(|entry| entry["Id"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// One request. HTTP 1.0, so that the answer ends with the connection and is not chunked.
+    fn ask(&self, method: &str, path: &str) -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(self.socket())?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: engine\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read(self.path("dockerd.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = text.lines().rev().take(20).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn installed() -> bool {
+    sh::cmd("dockerd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+fn install(place: &Place) -> anyhow::Result<()> {
+    let advice = "install Docker by hand, or set COFFERDAM_TEST_DOCKER_HOST to a running engine";
+    if sh::cmd("apt-get").arg("--version").stdout(Stdio::null()).status().is_err() {
+        bail!("dockerd is missing and there is no apt-get: {advice}");
+    }
+    let log_path = place.path("apt.log");
+    sh::say(&format!("   installing docker.io, log in {}", log_path.display()));
+    for attempt in 1..=INSTALL_ATTEMPTS {
+        let log = File::create(&log_path)?;
+        let apt = |args: &[&str]| -> anyhow::Result<bool> {
+            let status = sh::cmd("apt-get")
+                .args(["-qq", "-o", "DPkg::Lock::Timeout=300"])
+                .args(args)
+                .env("DEBIAN_FRONTEND", "noninteractive")
+                .stdin(Stdio::null())
+                .stdout(log.try_clone()?)
+                .stderr(log.try_clone()?)
+                .status()?;
+            Ok(status.success())
+        };
+        // A failed update leaves the lists of last time, which may still do.
+        let _ = apt(&["update"])?;
+        if apt(&["install", "-y", "--no-install-recommends", "docker.io"])? && installed() {
+            return Ok(());
+        }
+        sh::say(&format!("   attempt {attempt} of {INSTALL_ATTEMPTS} failed"));
+        sleep(POLL * 20);
+    }
+    bail!("docker.io did not install, see {}: {advice} (installing needs root)", log_path.display())
+}
+
+fn signal(pid: u32, name: &str) {
+    let _ = sh::cmd("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
+}
