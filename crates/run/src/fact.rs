@@ -195,6 +195,65 @@ pub enum Fact {
     },
 }
 
+impl Fact {
+    /// The fact's kind, as in its `type` field.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Armed { .. } => "armed",
+            Self::Snapshot { .. } => "snapshot",
+            Self::SandboxPrepared { .. } => "sandbox_prepared",
+            Self::Posture { .. } => "posture",
+            Self::WorkspaceIn { .. } => "workspace_in",
+            Self::AgentStarted { .. } => "agent_started",
+            Self::AgentClaim { .. } => "agent_claim",
+            Self::Egress { .. } => "egress",
+            Self::ModelCall { .. } => "model_call",
+            Self::Truncated { .. } => "truncated",
+            Self::PromptUnanswered { .. } => "prompt_unanswered",
+            Self::Stopped { .. } => "stopped",
+            Self::AgentEnded { .. } => "agent_ended",
+            Self::GuestError { .. } => "guest_error",
+            Self::Collected { .. } => "collected",
+            Self::SandboxEnded { .. } => "sandbox_ended",
+            Self::Teardown { .. } => "teardown",
+            Self::Canary { .. } => "canary",
+            Self::Spent { .. } => "spent",
+            Self::Retained { .. } => "retained",
+            Self::Note { .. } => "note",
+        }
+    }
+
+    /// True for kinds that a guest can cause without end. Past a bound they are counted, not kept;
+    /// what the verdict needs of them survives that.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Self::AgentClaim { .. }
+            | Self::Egress { .. }
+            | Self::ModelCall { .. }
+            | Self::PromptUnanswered { .. }
+            | Self::GuestError { .. } => true,
+            Self::Armed { .. }
+            | Self::Snapshot { .. }
+            | Self::SandboxPrepared { .. }
+            | Self::Posture { .. }
+            | Self::WorkspaceIn { .. }
+            | Self::AgentStarted { .. }
+            | Self::Truncated { .. }
+            | Self::Stopped { .. }
+            | Self::AgentEnded { .. }
+            | Self::Collected { .. }
+            | Self::SandboxEnded { .. }
+            | Self::Teardown { .. }
+            | Self::Canary { .. }
+            | Self::Spent { .. }
+            | Self::Retained { .. }
+            | Self::Note { .. } => false,
+        }
+    }
+}
+
 /// Why the host stopped a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "cause", rename_all = "snake_case")]

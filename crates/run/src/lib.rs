@@ -3,15 +3,29 @@
 //! This room is pure. It never does I/O, never reads a clock, never draws a random number and
 //! never waits: time arrives inside events, ids are minted by the caller from bytes it drew.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod engine;
+pub mod event;
 pub mod fact;
 pub mod ids;
+pub mod judge;
 pub mod limits;
 pub mod posture;
+pub mod record;
 pub mod spec;
+pub mod state;
+pub mod step;
+pub mod verdict;
 
 pub use engine::EngineKind;
+pub use event::{Action, RunEvent};
 pub use fact::{Fact, StopCause};
 pub use ids::{Digest, InstanceId, ObjectId, RunId, TimestampMs};
+pub use judge::judge;
 pub use limits::Budgets;
+pub use record::{Record, record_schema, seal, verify};
 pub use spec::RunSpec;
+pub use state::{Ask, CancelRequest, Lease, Run, State, StateName, Waker};
+pub use step::{StepError, step};
+pub use verdict::{Cause, Outcome, Verdict, Warning};
