@@ -1,1 +1,17 @@
 //! Durable runs: events, leases, records. The only room that speaks SQL.
+//!
+//! It never performs an action and never reads a clock. One writer thread per process, any number
+//! of processes per file; a write is acknowledged after it is on the disk and not before.
+//!
+//! The file must be on a local disk: write-ahead logging needs shared memory, which network file
+//! systems do not give. Detecting those is not done yet.
+
+pub mod error;
+pub mod limits;
+pub mod store;
+
+pub use error::LedgerError;
+pub use store::{
+    Applied, Appended, Beat, CancelOutcome, EventBody, ListFilter, Lost, NewRun, OutputStream,
+    RunRow, Settlement, Store, StoredEvent,
+};
