@@ -1,0 +1,56 @@
+//! Configuration of the built-in agent, as the guest hands it over.
+//!
+//! Must never hold a credential: the model door adds the key outside.
+
+use std::collections::BTreeMap;
+
+use cofferdam_run::spec::Dialect;
+use cofferdam_wire::layout;
+use serde::{Deserialize, Serialize};
+
+/// Everything that the agent needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuiltinConfig {
+    /// The task, as the person wrote it.
+    pub task: String,
+    /// Dialect spoken on the model door.
+    pub dialect: Dialect,
+    /// Model id.
+    pub model: String,
+    /// The model door: `http://` and a loopback address with a port, optionally a path prefix.
+    #[serde(default = "default_base_url")]
+    pub base_url: String,
+    /// Upper bound of model turns.
+    pub max_steps: u32,
+    /// Where the work is: an absolute path.
+    #[serde(default = "default_cwd")]
+    pub cwd: String,
+    /// Environment of commands: exactly this.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+impl BuiltinConfig {
+    /// The configuration for the sandbox's own layout.
+    #[must_use]
+    pub fn new(task: String, dialect: Dialect, model: String, max_steps: u32) -> Self {
+        Self {
+            task,
+            dialect,
+            model,
+            base_url: default_base_url(),
+            max_steps,
+            cwd: default_cwd(),
+            env: BTreeMap::new(),
+        }
+    }
+}
+
+fn default_base_url() -> String {
+    format!("http://127.0.0.1:{}", layout::MODEL_PORT)
+}
+
+fn default_cwd() -> String {
+    layout::REPO.to_owned()
+}
