@@ -1,1 +1,285 @@
 //! The Docker engine, through its API.
+//!
+//! One engine, one instance: it creates, compares, starts and removes containers and volumes that
+//! carry this instance's labels, and must never touch any other, nor run the `docker` command.
+
+mod address;
+mod call;
+mod create;
+mod image;
+mod labels;
+mod probe;
+mod readback;
+mod remove;
+mod running;
+mod stdio;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use bollard::Docker;
+use bollard::models::VolumeCreateRequest;
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
+};
+use cofferdam_run::engine::EngineKind;
+use cofferdam_run::fact::TeardownOutcome;
+use cofferdam_run::ids::{InstanceId, RunId};
+use cofferdam_run::posture::LayerReport;
+use cofferdam_run::spec::Resources;
+use cofferdam_wire::layout;
+
+pub use address::{CONNECT_TIMEOUT, OLDEST_API};
+pub use call::{CALL_TIMEOUT, IMAGE_TIMEOUT, KILL_TIMEOUT, MAX_DETAIL, REMOVE_TIMEOUT};
+pub use image::{MAX_GUEST_BYTES, MAX_LAYER_BYTES, MAX_LAYER_ENTRIES, MAX_REFERENCE};
+pub use labels::{EXPIRES_MS, FINGERPRINT, INSTANCE, MANAGED, RUN};
+pub use probe::MAX_WARNINGS;
+pub use remove::{GONE_LOOKS, GONE_PAUSE};
+pub use running::WAIT_AGAIN;
+pub use stdio::STREAM_BUFFER;
+
+use crate::engine::{Engine, EngineReport, Evidence, Found, Prepared, RootSource, SandboxSpec};
+use crate::error::SandboxError;
+use crate::spec::Hardening;
+use call::CallError;
+use create::Asked;
+use image::{Image, Images, Recipe};
+use labels::Owner;
+use probe::Facts;
+use remove::Remains;
+use running::PreparedContainer;
+
+/// Most sandboxes that a listing returns; past it the listing fails rather than hide some.
+pub const MAX_LISTED: usize = 10_000;
+
+/// What lies under the guest in the image of [`RootSource::HostUserland`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Base {
+    /// The host's own programs and libraries: no registry is needed.
+    HostFiles,
+    /// `IMAGE@sha256:…`, or the id `sha256:…` of an image that the engine has.
+    Image(String),
+}
+
+/// How to reach an engine and what to build on.
+#[derive(Debug, Clone)]
+pub struct DockerConfig {
+    /// As in `DOCKER_HOST`: `unix:///PATH` or `tcp://LOOPBACK:PORT`. `None`: the usual sockets.
+    pub host: Option<String>,
+    /// What lies under the guest, where the run does not name an image itself.
+    pub base: Base,
+    /// Directory for locks and remembered digests. Created when missing.
+    pub state_dir: PathBuf,
+}
+
+/// A Docker engine.
+#[derive(Debug)]
+pub struct DockerEngine {
+    docker: Docker,
+    facts: Facts,
+    api: (usize, usize),
+    base: Base,
+    images: Images,
+    entrypoint: Vec<String>,
+}
+
+impl DockerEngine {
+    /// Connects, negotiates the API version, and reads what the engine offers.
+    ///
+    /// # Errors
+    /// `SANDBOX-001` when there is no engine, it is on another machine, may not be used, or is too
+    /// old; the error says what was tried.
+    pub async fn connect(config: DockerConfig) -> Result<Self, SandboxError> {
+        let contact = address::contact(config.host.as_deref()).await?;
+        let facts = Facts::read(&contact.docker, contact.api).await?;
+        Ok(Self {
+            images: Images::new(contact.docker.clone(), config.state_dir),
+            docker: contact.docker,
+            facts,
+            api: contact.api,
+            base: config.base,
+            entrypoint: vec![layout::GUEST_BIN.to_owned()],
+        })
+    }
+
+    /// The report for `doctor`, also when there is no engine.
+    pub async fn diagnose(config: DockerConfig) -> EngineReport {
+        match Self::connect(config).await {
+            Ok(engine) => engine.facts.report(),
+            Err(error) => probe::unusable(&error),
+        }
+    }
+
+    /// Starts this instead of the guest. For tests of the engine itself.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_entrypoint(mut self, argv: &[&str]) -> Self {
+        self.entrypoint = argv.iter().map(|arg| (*arg).to_owned()).collect();
+        self
+    }
+
+    fn base_for(&self, root: &RootSource) -> Result<Base, SandboxError> {
+        match root {
+            RootSource::HostUserland => Ok(self.base.clone()),
+            RootSource::Image(reference) => Ok(Base::Image(reference.clone())),
+            RootSource::Directory(path) => Err(SandboxError::Root {
+                engine: EngineKind::Docker,
+                reason: format!("{} is a directory: this engine takes an image or the host's files", path.display()),
+            }),
+        }
+    }
+
+    async fn image(&self, spec: &SandboxSpec) -> Result<Image, SandboxError> {
+        let recipe = Recipe {
+            guest: spec.guest_binary.clone(),
+            base: self.base_for(&spec.root)?,
+            // Limits are the run's, not the image's: one image serves runs of every size.
+            hardening: Hardening::for_run(&Resources::default()).digest(),
+        };
+        self.images.ensure(&recipe).await
+    }
+
+    /// A fresh volume. The API answers with an existing one of the same name, so it is asked first.
+    async fn create_volume(&self, spec: &SandboxSpec, name: &str) -> Result<(), SandboxError> {
+        match call::bounded(CALL_TIMEOUT, self.docker.inspect_volume(name)).await {
+            Err(error) if error.says_gone() => {}
+            Err(error) => return Err(error.during("inspect the run's volume")),
+            Ok(_) => return Err(SandboxError::Exists { sandbox: name.to_owned() }),
+        }
+        let request = VolumeCreateRequest {
+            name: Some(name.to_owned()),
+            driver: Some("local".to_owned()),
+            labels: Some(labels::for_spec(spec)),
+            ..VolumeCreateRequest::default()
+        };
+        call::bounded(CALL_TIMEOUT, self.docker.create_volume(request))
+            .await
+            .map(|_| ())
+            .map_err(|error| error.during("create the run's volume"))
+    }
+
+    /// Creates the container and compares it. On an error something may exist: the caller removes it.
+    async fn create(
+        &self,
+        spec: &SandboxSpec,
+        asked: &Asked,
+        remains: &mut Remains,
+    ) -> Result<Vec<LayerReport>, SandboxError> {
+        let name = labels::container_name(&spec.run);
+        let options = CreateContainerOptionsBuilder::default().name(&name).build();
+        let created = call::bounded(CALL_TIMEOUT, self.docker.create_container(Some(options), asked.body.clone()))
+            .await
+            .map_err(|error| match error {
+                CallError::Refused { status: 409, .. } => SandboxError::Exists { sandbox: name.clone() },
+                other => other.during("create the container"),
+            })?;
+        remains.containers.push(created.id.clone());
+        for warning in &created.warnings {
+            tracing::warn!(warning = %call::cut(warning), "the engine warns about a sandbox");
+        }
+        let seen = call::bounded(CALL_TIMEOUT, self.docker.inspect_container(&created.id, None))
+            .await
+            .map_err(|error| error.during("read the container back"))?;
+        let compared = readback::compare(asked, &seen, &created.warnings, &self.facts);
+        if !compared.other.is_empty() {
+            return Err(SandboxError::Engine {
+                engine: EngineKind::Docker,
+                attempt: "create the container as asked",
+                detail: call::cut(&compared.other.join("; ")),
+            });
+        }
+        Ok(compared.layers)
+    }
+}
+
+#[async_trait]
+impl Engine for DockerEngine {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Docker
+    }
+
+    async fn probe(&self) -> EngineReport {
+        // Asked anew: the engine may have been restarted with other settings since.
+        match Facts::read(&self.docker, self.api).await {
+            Ok(facts) => facts.report(),
+            Err(error) => probe::unusable(&error),
+        }
+    }
+
+    async fn prepare(&self, spec: &SandboxSpec) -> Result<Box<dyn Prepared>, SandboxError> {
+        let hardening = Hardening::for_run(&spec.resources);
+        let image = self.image(spec).await?;
+        let asked = create::request(spec, &hardening, &image.id, &self.entrypoint);
+        self.create_volume(spec, &asked.volume).await?;
+        let mut remains = Remains { containers: Vec::new(), volumes: vec![asked.volume.clone()] };
+        let read_back = match self.create(spec, &asked, &mut remains).await {
+            Ok(read_back) => read_back,
+            Err(error) => {
+                if let TeardownOutcome::Failed { detail } = remains.remove(&self.docker).await {
+                    tracing::warn!(%detail, "what a failed preparation left could not be removed");
+                }
+                return Err(error);
+            }
+        };
+        // Invariant: `create` pushed exactly one id before it returned `Ok`.
+        let id = remains.containers.pop().unwrap_or_default();
+        Ok(Box::new(PreparedContainer {
+            docker: self.docker.clone(),
+            id,
+            name: labels::container_name(&spec.run),
+            volume: asked.volume,
+            evidence: Evidence {
+                engine_version: self.facts.version.clone(),
+                hardening: hardening.digest(),
+                root: image.id,
+                guest: image.guest,
+                read_back,
+            },
+        }))
+    }
+
+    async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError> {
+        let filters = labels::filter(instance);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let containers = call::bounded(CALL_TIMEOUT, self.docker.list_containers(Some(options)))
+            .await
+            .map_err(|error| error.during("list containers"))?;
+        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
+        let volumes = call::bounded(CALL_TIMEOUT, self.docker.list_volumes(Some(options)))
+            .await
+            .map_err(|error| error.during("list volumes"))?;
+        let mut found: BTreeMap<RunId, Found> = BTreeMap::new();
+        let containers = containers.into_iter().filter_map(|c| {
+            use bollard::models::ContainerSummaryStateEnum as State;
+            let alive = matches!(c.state, Some(State::RUNNING | State::PAUSED | State::RESTARTING));
+            Some((Owner::read(c.labels.as_ref()?)?, alive))
+        });
+        let volumes = volumes.volumes.into_iter().flatten().filter_map(|v| Some((Owner::read(&v.labels)?, false)));
+        for (owner, alive) in containers.chain(volumes).filter(|(owner, _)| owner.instance == *instance) {
+            let entry = found.entry(owner.run.clone()).or_insert_with(|| Found {
+                sandbox: labels::container_name(&owner.run),
+                run: owner.run,
+                instance: owner.instance,
+                running: false,
+                expires_at: owner.expires_at,
+            });
+            entry.running |= alive;
+        }
+        if found.len() > MAX_LISTED {
+            return Err(SandboxError::Engine {
+                engine: EngineKind::Docker,
+                attempt: "list sandboxes",
+                detail: format!("there are more than {MAX_LISTED}"),
+            });
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn remove(&self, found: &Found) -> TeardownOutcome {
+        match Remains::of(&self.docker, &found.instance, &found.run).await {
+            Ok(remains) => remains.remove(&self.docker).await,
+            Err(error) => TeardownOutcome::Failed { detail: format!("the engine did not list it: {error}") },
+        }
+    }
+}
