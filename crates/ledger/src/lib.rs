@@ -8,9 +8,11 @@
 
 pub mod error;
 pub mod limits;
+mod sqlite;
 pub mod store;
 
 pub use error::LedgerError;
+pub use sqlite::Ledger;
 pub use store::{
     Applied, Appended, Beat, CancelOutcome, EventBody, ListFilter, Lost, NewRun, OutputStream,
     RunRow, Settlement, Store, StoredEvent,

@@ -9,6 +9,9 @@ use crate::posture::{Layer, LayerReport, LayerStatus};
 use crate::spec::{Mode, RunSpec};
 use crate::verdict::{Cause, Warning};
 
+/// Characters of a guest's error message in a verdict. The rest is cut; the entry has all of it.
+const MAX_MESSAGE_CHARS: usize = 2_000;
+
 pub(super) struct Collected<'a> {
     pub(super) head_claim: Option<&'a ObjectId>,
     pub(super) commits_claim: u64,
@@ -254,8 +257,10 @@ impl<'a> Seen<'a> {
         if self.oom_killed {
             out.push(Cause::OutOfMemory);
         }
-        for message in &self.guest_errors {
-            out.push(Cause::GuestError { message: (*message).to_owned() });
+        // A guest may send errors without end; the first is the one that explains the others.
+        if let Some(first) = self.guest_errors.first() {
+            let message = first.chars().take(MAX_MESSAGE_CHARS).collect();
+            out.push(Cause::GuestError { message });
         }
         // Codes are numbered by rank.
         out[first..].sort_by_key(Cause::code);
@@ -322,6 +327,10 @@ impl<'a> Seen<'a> {
         }
         if self.prompts > 0 && self.mode() == Mode::Supervised {
             remark("RUN-104", format!("{} questions were not answered", self.prompts));
+        }
+        if self.guest_errors.len() > 1 {
+            let more = self.guest_errors.len() - 1;
+            remark("RUN-109", format!("the guest reported {more} more errors"));
         }
         if self.output_cut_bytes > 0 {
             remark("RUN-105", format!("{} bytes of output were cut", self.output_cut_bytes));

@@ -1,0 +1,180 @@
+//! Opening: directory, file, permissions, format, connections.
+//!
+//! Whatever must happen once per data directory happens under an advisory lock on `ledger.lock`, so
+//! that several processes may start at the same instant. Never touches a database of a newer format.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use cofferdam_run::InstanceId;
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::cannot_open;
+use crate::error::LedgerError;
+use crate::limits::{BUSY_ATTEMPT_MS, READ_CONNECTIONS};
+use crate::store::Result;
+
+/// Migrations in order; the database's `user_version` counts how many were applied.
+const MIGRATIONS: &[&str] = &[include_str!("schema/001.sql")];
+
+/// Marks the file as a ledger: "CFDM".
+const APPLICATION_ID: i64 = 0x4346_444d;
+
+/// What tests may change.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Options {
+    /// Pages that the database may have, to play a full disk.
+    pub(super) max_pages: Option<u32>,
+}
+
+pub(super) struct Opened {
+    pub(super) writer: Connection,
+    pub(super) readers: Vec<Connection>,
+    pub(super) instance: InstanceId,
+}
+
+pub(super) fn open(data_dir: &Path, options: Options) -> Result<Opened> {
+    make_private_dir(data_dir)?;
+    let lock = private_file(&data_dir.join("ledger.lock"))?;
+    lock.lock().map_err(|e| cannot_open(data_dir, e))?;
+
+    let path = data_dir.join("ledger.db");
+    private_file(&path)?;
+    let writer = connect(&path)?;
+    check_format(&writer, &path)?;
+    prepare_writer(&writer, &path)?;
+    migrate(&writer)?;
+    if let Some(pages) = options.max_pages {
+        writer.pragma_update(None, "max_page_count", pages)?;
+    }
+    let instance = instance(&writer)?;
+    let mut readers = Vec::with_capacity(READ_CONNECTIONS);
+    for _ in 0..READ_CONNECTIONS {
+        let reader = connect(&path)?;
+        reader.pragma_update(None, "query_only", true)?;
+        readers.push(reader);
+    }
+    // Dropping the file lets go of the lock; a process that dies here lets go of it too.
+    drop(lock);
+    Ok(Opened { writer, readers, instance })
+}
+
+fn make_private_dir(dir: &Path) -> Result<()> {
+    let fail = |e| cannot_open(dir, e);
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
+    let mode = dir.metadata().map_err(fail)?.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        std::fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Opens or makes a file that only its owner may read. SQLite gives `-wal` and `-shm` its mode.
+fn private_file(path: &Path) -> Result<File> {
+    let fail = |e: std::io::Error| cannot_open(path, e);
+    match path.symlink_metadata() {
+        Ok(found) if !found.is_file() => return Err(cannot_open(path, "it is not a regular file")),
+        Ok(_) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(fail(e)),
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(fail)?;
+    let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o7777;
+    if mode != 0o600 {
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(fail)?;
+    }
+    Ok(file)
+}
+
+fn connect(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    // NOFOLLOW refuses a link anywhere in the path, and a person's data directory may well be
+    // reached through one.
+    let real = path.canonicalize().map_err(|e| cannot_open(path, e))?;
+    let connection =
+        Connection::open_with_flags(real, flags).map_err(|e| cannot_open(path, e))?;
+    connection.busy_timeout(Duration::from_millis(BUSY_ATTEMPT_MS))?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn number(connection: &Connection, pragma: &str) -> Result<i64> {
+    Ok(connection.pragma_query_value(None, pragma, |row| row.get(0))?)
+}
+
+/// Refuses what is not a ledger of a known format, before anything is written.
+fn check_format(connection: &Connection, path: &Path) -> Result<()> {
+    let found = number(connection, "user_version")?;
+    let known = known_format();
+    if found > known {
+        return Err(LedgerError::Newer { path: path.to_owned(), found, known });
+    }
+    let application = number(connection, "application_id")?;
+    let pages = number(connection, "page_count")?;
+    if pages > 0 && application != APPLICATION_ID {
+        return Err(cannot_open(path, "it is a database of something else"));
+    }
+    Ok(())
+}
+
+fn known_format() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+fn prepare_writer(connection: &Connection, path: &Path) -> Result<()> {
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    if mode != "wal" {
+        let detail = format!("write-ahead logging is not possible here (journal mode {mode})");
+        return Err(cannot_open(path, detail));
+    }
+    // FULL: a commit is on the disk before it is acknowledged.
+    connection.pragma_update(None, "synchronous", "full")?;
+    Ok(())
+}
+
+fn migrate(connection: &Connection) -> Result<()> {
+    let found = number(connection, "user_version")?;
+    let done = usize::try_from(found)
+        .map_err(|_| LedgerError::Corrupt { what: format!("user_version is {found}") })?;
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(done) {
+        let transaction = rusqlite::Transaction::new_unchecked(
+            connection,
+            rusqlite::TransactionBehavior::Immediate,
+        )?;
+        transaction.execute_batch(sql)?;
+        if index == 0 {
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            let entropy: [u8; 10] =
+                transaction.query_row("SELECT randomblob(10)", [], |row| row.get(0))?;
+            let instance = InstanceId::from_entropy(entropy);
+            transaction.execute(
+                "INSERT INTO meta (only_row, instance_id) VALUES (1, ?1)",
+                [instance.as_str()],
+            )?;
+        }
+        let version = i64::try_from(index + 1).unwrap_or(i64::MAX);
+        transaction.pragma_update(None, "user_version", version)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+fn instance(connection: &Connection) -> Result<InstanceId> {
+    let text: String =
+        connection.query_row("SELECT instance_id FROM meta", [], |row| row.get(0))?;
+    text.parse().map_err(|e| LedgerError::Corrupt { what: format!("the instance id: {e}") })
+}

@@ -1,0 +1,10 @@
+//! What the ledger does, one file per group. Each function runs inside a transaction that it did
+//! not open and must leave nothing half done: its caller commits everything or rolls it back.
+
+pub(super) mod create;
+pub(super) mod fact;
+pub(super) mod lease;
+pub(super) mod output;
+pub(super) mod query;
+pub(super) mod settle;
+pub(super) mod transition;

@@ -1,0 +1,66 @@
+//! Claims and heartbeats. Each claim starts a fresh epoch; nothing of an older one can be written.
+
+use cofferdam_run::{Lease, RunEvent, RunId, StepError, TimestampMs, step};
+use rusqlite::{Connection, params};
+
+use crate::error::LedgerError;
+use crate::sqlite::error::at_to_sql;
+use crate::sqlite::row::{Right, load};
+use crate::store::{Beat, Result};
+
+pub(in crate::sqlite) fn claim(
+    connection: &Connection,
+    id: &RunId,
+    owner: &str,
+    now: TimestampMs,
+    ttl_ms: u64,
+) -> Result<Option<Lease>> {
+    let mut loaded = load(connection, id)?;
+    let lease =
+        Lease { owner: owner.to_owned(), epoch: loaded.epoch + 1, expires_at: expiry(now, ttl_ms) };
+    let event = RunEvent::Claimed { lease: lease.clone() };
+    let next = match step(loaded.run.clone(), event.clone(), now) {
+        // The actions follow from the state, which the new owner reads.
+        Ok((next, _actions)) => next,
+        Err(StepError::LeaseHeld { .. } | StepError::Illegal { .. }) => return Ok(None),
+        Err(
+            StepError::StaleEpoch { .. }
+            | StepError::NotAsked { .. }
+            | StepError::NobodyThere
+            | StepError::Contradiction { .. },
+        ) => {
+            return Err(LedgerError::Corrupt { what: format!("run {id}: its epoch goes back") });
+        }
+    };
+    match loaded.advance(connection, &event, next, now)? {
+        Some(_) => Ok(Some(lease)),
+        None => Err(LedgerError::Corrupt { what: format!("run {id} changed under the write lock") }),
+    }
+}
+
+pub(in crate::sqlite) fn heartbeat(
+    connection: &Connection,
+    id: &RunId,
+    epoch: u64,
+    now: TimestampMs,
+    ttl_ms: u64,
+) -> Result<Beat> {
+    let loaded = load(connection, id)?;
+    if let Err(lost) = loaded.fence(epoch, Right::NewestClaim) {
+        return Ok(Beat::Lost(lost));
+    }
+    let expires_at = expiry(now, ttl_ms);
+    connection
+        .prepare_cached("UPDATE runs SET lease_expires = ?1 WHERE ordinal = ?2")?
+        .execute(params![at_to_sql(expires_at)?, loaded.ordinal])?;
+    let Some(held) = loaded.run.state.lease() else {
+        return Err(LedgerError::Corrupt { what: format!("run {id} is held by nobody") });
+    };
+    let lease = Lease { expires_at, ..held.clone() };
+    Ok(Beat::Held { lease, cancel: loaded.run.cancel })
+}
+
+/// Never past what the database can store.
+fn expiry(now: TimestampMs, ttl_ms: u64) -> TimestampMs {
+    now.plus_ms(ttl_ms).min(TimestampMs(i64::MAX.unsigned_abs()))
+}

@@ -1,0 +1,97 @@
+//! The end of a run: facts are judged, the record is sealed and the state becomes terminal, all in
+//! one transaction. There is no way to store a record that does not follow from the stored facts.
+
+use cofferdam_run::fact::{Fact, StopCause};
+use cofferdam_run::state::Ending;
+use cofferdam_run::{Record, Run, RunEvent, RunId, State, TimestampMs, seal, step};
+use rusqlite::{Connection, params};
+
+use super::fact::{append_to, counted};
+use super::query::facts_of;
+use crate::error::LedgerError;
+use crate::sqlite::row::{Loaded, Right, load};
+use crate::store::{Result, Settlement};
+
+pub(in crate::sqlite) fn settle(
+    connection: &Connection,
+    id: &RunId,
+    epoch: u64,
+    at: TimestampMs,
+) -> Result<Settlement> {
+    let mut loaded = load(connection, id)?;
+    if let Err(lost) = loaded.fence(epoch, Right::ValidLease(at)) {
+        return Ok(Settlement::Lost(lost));
+    }
+    // Asked before anything is written, so that a refusal changes nothing.
+    let State::Collecting { ending, .. } = &loaded.run.state else {
+        let state = loaded.run.state.name();
+        let event = "settled";
+        return Ok(Settlement::Illegal(cofferdam_run::StepError::Illegal { state, event }));
+    };
+    let mut facts = facts_of(connection, loaded.ordinal)?;
+    let mut owed: Vec<Fact> = Vec::new();
+    let stop = match ending {
+        Ending::Stopped { cause } => Some(cause.clone()),
+        Ending::AgentEnded => None,
+    };
+    let cancel = loaded.run.cancel.as_ref().map(|_| StopCause::Cancelled);
+    for cause in stop.into_iter().chain(cancel) {
+        let fact = Fact::Stopped { cause };
+        if !owed.contains(&fact) && !facts.iter().any(|(_, known)| known == &fact) {
+            owed.push(fact);
+        }
+    }
+    owed.extend(counted(connection, &loaded)?);
+    for fact in owed {
+        let _ = append_to(connection, &mut loaded, at, &fact)?;
+        facts.push((at, fact));
+    }
+
+    let record = seal(id, facts);
+    let event = RunEvent::Settled { verdict: record.verdict.clone() };
+    let next = match step(loaded.run.clone(), event.clone(), at) {
+        Ok((next, _nothing_left_to_do)) => next,
+        Err(error) => {
+            return Err(LedgerError::Corrupt { what: format!("run {id}: {error}") });
+        }
+    };
+    store(connection, &loaded, &record, &next)?;
+    match loaded.advance(connection, &event, next, at)? {
+        Some(_) => Ok(Settlement::Done { run: Box::new(loaded.run), record: Box::new(record) }),
+        None => Err(LedgerError::Corrupt { what: format!("run {id} changed under the write lock") }),
+    }
+}
+
+/// The record of a run that was cancelled before anybody took it.
+pub(super) fn seal_unstarted(
+    connection: &Connection,
+    loaded: &mut Loaded,
+    next: &Run,
+    at: TimestampMs,
+) -> Result<()> {
+    let armed = Fact::Armed {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        spec: loaded.run.spec.clone(),
+    };
+    let facts = [
+        (loaded.run.created_at, armed),
+        (at, Fact::Stopped { cause: StopCause::Cancelled }),
+    ];
+    for (at, fact) in &facts {
+        let _ = append_to(connection, loaded, *at, fact)?;
+    }
+    let record = seal(&loaded.run.id, facts);
+    store(connection, loaded, &record, next)
+}
+
+fn store(connection: &Connection, loaded: &Loaded, record: &Record, next: &Run) -> Result<()> {
+    if next.state.verdict() != Some(&record.verdict) {
+        let id = &loaded.run.id;
+        return Err(LedgerError::Corrupt { what: format!("run {id}: state and record differ") });
+    }
+    connection.execute(
+        "INSERT INTO records (run, head, body) VALUES (?1, ?2, ?3)",
+        params![loaded.ordinal, record.head.as_str(), record.to_json()],
+    )?;
+    Ok(())
+}
