@@ -51,7 +51,11 @@ impl<T: DeserializeOwned, R: AsyncRead + Unpin> FrameReader<T, R> {
             Some(Ok(frame)) => match serde_json::from_slice(&frame) {
                 Ok(message) => Ok(Some(message)),
                 // Position and kind only: the text of the message is the peer's.
-                Err(e) => Err(FrameError::Shape(format!("{:?} error at byte {}", e.classify(), e.column()))),
+                Err(e) => Err(FrameError::Shape(format!(
+                    "{:?} error at byte {}",
+                    e.classify(),
+                    e.column()
+                ))),
             },
         }
     }

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Ending, LinkError};
 use crate::limits::{
-    CONNECTION_WINDOW, ERROR_RESETS, GUEST_STREAMS, INCOMING_QUEUE, MAX_FRAME, MAX_HEADER_LIST, REMEMBERED_RESETS,
-    SEND_BUFFER, STREAM_WINDOW,
+    CONNECTION_WINDOW, ERROR_RESETS, GUEST_STREAMS, INCOMING_QUEUE, MAX_FRAME, MAX_HEADER_LIST,
+    REMEMBERED_RESETS, SEND_BUFFER, STREAM_WINDOW,
 };
 use crate::stream::LinkStream;
 use crate::{Incoming, Life, Link, Opener, header, life_and_death};
@@ -24,7 +24,11 @@ pub(crate) struct GuestOpener {
 }
 
 impl GuestOpener {
-    pub(crate) async fn open(&self, bytes: &[u8], life: &Arc<Life>) -> Result<LinkStream, LinkError> {
+    pub(crate) async fn open(
+        &self,
+        bytes: &[u8],
+        life: &Arc<Life>,
+    ) -> Result<LinkStream, LinkError> {
         let request = header::open_request(bytes)?;
         let permit = self.slots.clone().acquire_owned().await.map_err(|_| LinkError::Closed)?;
         let mut requests = ready(self.requests.clone()).await?;
@@ -81,7 +85,9 @@ async fn answer_opens(
     gone: CancellationToken,
 ) {
     let Ok(mut requests) = ready(requests).await else { return };
-    let Ok((response, send)) = requests.send_request(header::signal_request(), false) else { return };
+    let Ok((response, send)) = requests.send_request(header::signal_request(), false) else {
+        return;
+    };
     let mut signal = LinkStream::opened(send, response, None, None);
     loop {
         let id = tokio::select! {
@@ -93,7 +99,10 @@ async fn answer_opens(
         let Some(life) = life.upgrade() else { return };
         let Ok(ready) = ready(requests).await else { return };
         requests = ready;
-        let Ok((response, mut send)) = requests.send_request(header::answer_request(id), false) else { return };
+        let Ok((response, mut send)) = requests.send_request(header::answer_request(id), false)
+        else {
+            return;
+        };
         let queue = queue.clone();
         // Bounded by the host's own count of open streams.
         tokio::spawn(async move {

@@ -14,12 +14,12 @@ const OPEN: HeaderName = HeaderName::from_static("cofferdam-open");
 /// Carries the number of a host's open.
 const ANSWER: HeaderName = HeaderName::from_static("cofferdam-answer");
 
-/// Path of a stream opened by the guest.
-const PATH_OPEN: &str = "/open";
-/// Path of the guest's answer to a host's open.
-const PATH_ANSWER: &str = "/answer";
-/// Path of the signalling stream.
-const PATH_SIGNAL: &str = "/signal";
+/// A stream opened by the guest. HTTP/2 wants an authority in every request; nobody reads it.
+const OPEN_URI: &str = "http://host/open";
+/// The guest's answer to a host's open.
+const ANSWER_URI: &str = "http://host/answer";
+/// The signalling stream.
+const SIGNAL_URI: &str = "http://host/signal";
 
 /// What a request of the guest is.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +37,8 @@ fn encode(header: &[u8]) -> Result<HeaderValue, LinkError> {
         return Err(LinkError::HeaderTooLarge(header.len()));
     }
     // Base64 consists of visible ASCII, which every header value may hold.
-    HeaderValue::from_str(&URL_SAFE_NO_PAD.encode(header)).map_err(|_| LinkError::HeaderTooLarge(header.len()))
+    HeaderValue::from_str(&URL_SAFE_NO_PAD.encode(header))
+        .map_err(|_| LinkError::HeaderTooLarge(header.len()))
 }
 
 fn decode(headers: &HeaderMap) -> Option<Vec<u8>> {
@@ -52,10 +53,10 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     values.next().is_none().then_some(value.as_bytes())
 }
 
-fn request(path: &'static str, field: Option<(HeaderName, HeaderValue)>) -> Request<()> {
+fn request(uri: &'static str, field: Option<(HeaderName, HeaderValue)>) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = http::Uri::from_static(path);
+    *request.uri_mut() = http::Uri::from_static(uri);
     *request.version_mut() = http::Version::HTTP_2;
     if let Some((name, value)) = field {
         request.headers_mut().insert(name, value);
@@ -64,15 +65,15 @@ fn request(path: &'static str, field: Option<(HeaderName, HeaderValue)>) -> Requ
 }
 
 pub(crate) fn open_request(header: &[u8]) -> Result<Request<()>, LinkError> {
-    Ok(request(PATH_OPEN, Some((OPEN, encode(header)?))))
+    Ok(request(OPEN_URI, Some((OPEN, encode(header)?))))
 }
 
 pub(crate) fn answer_request(id: u64) -> Request<()> {
-    request(PATH_ANSWER, Some((ANSWER, HeaderValue::from(id))))
+    request(ANSWER_URI, Some((ANSWER, HeaderValue::from(id))))
 }
 
 pub(crate) fn signal_request() -> Request<()> {
-    request(PATH_SIGNAL, None)
+    request(SIGNAL_URI, None)
 }
 
 /// Parses a request of the guest; `None` for anything that a guest of ours does not send.
@@ -81,12 +82,12 @@ pub(crate) fn parse_request(parts: &http::request::Parts) -> Option<Ask> {
         return None;
     }
     match parts.uri.path() {
-        PATH_OPEN => decode(&parts.headers).map(Ask::Open),
-        PATH_ANSWER => {
+        "/open" => decode(&parts.headers).map(Ask::Open),
+        "/answer" => {
             let id = std::str::from_utf8(single(&parts.headers, &ANSWER)?).ok()?;
             id.parse().ok().map(Ask::Answer)
         }
-        PATH_SIGNAL => Some(Ask::Signal),
+        "/signal" => Some(Ask::Signal),
         _ => None,
     }
 }
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn unknown_path_and_method_are_refused() {
-        assert_eq!(parse_request(&request("/else", None).into_parts().0), None);
+        assert_eq!(parse_request(&request("http://host/else", None).into_parts().0), None);
         let mut get = signal_request();
         *get.method_mut() = Method::GET;
         assert_eq!(parse_request(&get.into_parts().0), None);

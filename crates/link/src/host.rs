@@ -19,8 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::error::{Ending, LinkError};
 use crate::header::{self, Ask};
 use crate::limits::{
-    CONNECTION_WINDOW, ERROR_RESETS, HANDSHAKE_TIMEOUT, HOST_STREAMS, INCOMING_QUEUE, MAX_FRAME, MAX_HEADER_LIST,
-    MAX_STREAMS, OPEN_TIMEOUT, PENDING_RESETS, REMEMBERED_RESETS, SEND_BUFFER, STREAM_WINDOW,
+    CONNECTION_WINDOW, ERROR_RESETS, HANDSHAKE_TIMEOUT, HOST_STREAMS, INCOMING_QUEUE, MAX_FRAME,
+    MAX_HEADER_LIST, MAX_STREAMS, OPEN_TIMEOUT, PENDING_RESETS, REMEMBERED_RESETS, SEND_BUFFER,
+    STREAM_WINDOW,
 };
 use crate::stream::LinkStream;
 use crate::{Incoming, Life, Link, Opener, life_and_death};
@@ -43,7 +44,11 @@ pub(crate) struct HostOpener {
 }
 
 impl HostOpener {
-    pub(crate) async fn open(&self, bytes: &[u8], life: &Arc<Life>) -> Result<LinkStream, LinkError> {
+    pub(crate) async fn open(
+        &self,
+        bytes: &[u8],
+        life: &Arc<Life>,
+    ) -> Result<LinkStream, LinkError> {
         // Refused here rather than when the guest answers.
         header::answer_response(bytes)?;
         let permit = self.slots.clone().acquire_owned().await.map_err(|_| LinkError::Closed)?;
@@ -161,7 +166,9 @@ impl Desk {
                     return;
                 };
                 // Fails when the guest has reset the stream meanwhile.
-                let Ok(send) = respond.send_response(header::plain_response(), false) else { return };
+                let Ok(send) = respond.send_response(header::plain_response(), false) else {
+                    return;
+                };
                 place.send((bytes, LinkStream::accepted(send, body, None, Some(life))));
             }
             Some(Ask::Answer(id)) => {
@@ -171,7 +178,8 @@ impl Desk {
                 };
                 let Ok(response) = header::answer_response(&pending.header) else { return };
                 let Ok(send) = respond.send_response(response, false) else { return };
-                let stream = LinkStream::accepted(send, body, Some(pending.permit), Some(pending.life));
+                let stream =
+                    LinkStream::accepted(send, body, Some(pending.permit), Some(pending.life));
                 // Fails when the opener has given up: dropping the stream resets it.
                 let _ = pending.answer.send(stream);
             }
@@ -180,7 +188,9 @@ impl Desk {
                     respond.send_reset(Reason::REFUSED_STREAM);
                     return;
                 };
-                let Ok(send) = respond.send_response(header::plain_response(), false) else { return };
+                let Ok(send) = respond.send_response(header::plain_response(), false) else {
+                    return;
+                };
                 let mut stream = LinkStream::accepted(send, body, None, None);
                 tokio::spawn(async move {
                     while let Some(id) = signals.recv().await {

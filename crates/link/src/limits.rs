@@ -49,6 +49,13 @@ pub const ERROR_RESETS: usize = 1024;
 /// oldest is forgotten.
 pub const REMEMBERED_RESETS: usize = 256;
 
+/// Bytes that are discarded from the peer on a stream that this end has shut down and dropped.
+/// Past them the stream is reset.
+pub const LINGER_BYTES: usize = 1 << 20;
+
+/// How long such a stream waits for the peer to finish. Then it is reset.
+pub const LINGER_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How long the host waits for the guest's preface. Then the link fails.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 

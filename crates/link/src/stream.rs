@@ -4,7 +4,7 @@
 //! never turns a lost link or a reset into a clean end of the stream.
 
 use std::fmt;
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Life;
-use crate::limits::SEND_BUFFER;
+use crate::limits::{LINGER_BYTES, LINGER_TIMEOUT, SEND_BUFFER};
 
-/// A stream of a link. `shutdown` ends the writing half and leaves the reading half; dropping it
-/// before `shutdown` resets it, and the peer's reads and writes fail.
+/// A stream of a link. `shutdown` ends the writing half and leaves the reading half. Dropped before
+/// `shutdown` it is reset, and the peer's reads and writes fail; dropped after, everything written
+/// still arrives, and what the peer writes is discarded up to [`LINGER_BYTES`].
 pub struct LinkStream {
     send: SendStream<Bytes>,
     recv: Recv,
     rest: Bytes,
     finished: bool,
     /// Counted against this end's bound of opened streams for as long as the stream lives.
-    _permit: Option<OwnedSemaphorePermit>,
-    _life: Option<Arc<Life>>,
+    permit: Option<OwnedSemaphorePermit>,
+    life: Option<Arc<Life>>,
 }
 
 enum Recv {
@@ -38,6 +39,51 @@ enum Recv {
     End,
 }
 
+impl Recv {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            match self {
+                Self::End => return Poll::Ready(Ok(None)),
+                Self::Response(response) => {
+                    let response = ready!(Pin::new(response).poll(cx)).map_err(io_error)?;
+                    *self = Self::Body(response.into_body());
+                }
+                Self::Body(body) => match ready!(body.poll_data(cx)) {
+                    Some(Ok(chunk)) if chunk.is_empty() => {}
+                    Some(Ok(chunk)) => return Poll::Ready(Ok(Some(chunk))),
+                    Some(Err(error)) => return Poll::Ready(Err(io_error(error))),
+                    None => *self = Self::End,
+                },
+            }
+        }
+    }
+
+    /// Gives the peer room for `len` more bytes.
+    fn release(&mut self, len: usize) -> io::Result<()> {
+        match self {
+            // Fails only for room that was never taken; these bytes took it.
+            Self::Body(body) => body.flow_control().release_capacity(len).map_err(io_error),
+            Self::Response(_) | Self::End => Ok(()),
+        }
+    }
+
+    /// Discards what the peer still sends, within bounds. HTTP/2 has no way to say "I read no
+    /// more" that leaves what was written before alone, so the stream stays until the peer is done.
+    async fn linger(mut self) {
+        let drain = async {
+            let mut discarded = 0;
+            while let Ok(Some(chunk)) = poll_fn(|cx| self.poll_chunk(cx)).await {
+                discarded += chunk.len();
+                if discarded > LINGER_BYTES || self.release(chunk.len()).is_err() {
+                    break;
+                }
+            }
+        };
+        // Past either bound the stream is reset as it drops.
+        let _ = tokio::time::timeout(LINGER_TIMEOUT, drain).await;
+    }
+}
+
 impl LinkStream {
     pub(crate) fn opened(
         send: SendStream<Bytes>,
@@ -45,7 +91,14 @@ impl LinkStream {
         permit: Option<OwnedSemaphorePermit>,
         life: Option<Arc<Life>>,
     ) -> Self {
-        Self { send, recv: Recv::Response(response), rest: Bytes::new(), finished: false, _permit: permit, _life: life }
+        Self {
+            send,
+            recv: Recv::Response(response),
+            rest: Bytes::new(),
+            finished: false,
+            permit,
+            life,
+        }
     }
 
     pub(crate) fn accepted(
@@ -54,36 +107,22 @@ impl LinkStream {
         permit: Option<OwnedSemaphorePermit>,
         life: Option<Arc<Life>>,
     ) -> Self {
-        Self { send, recv: Recv::Body(body), rest: Bytes::new(), finished: false, _permit: permit, _life: life }
-    }
-
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        loop {
-            match &mut self.recv {
-                Recv::End => return Poll::Ready(Ok(None)),
-                Recv::Response(response) => {
-                    let response = ready!(Pin::new(response).poll(cx)).map_err(io_error)?;
-                    self.recv = Recv::Body(response.into_body());
-                }
-                Recv::Body(body) => match ready!(body.poll_data(cx)) {
-                    Some(Ok(chunk)) if chunk.is_empty() => {}
-                    Some(Ok(chunk)) => return Poll::Ready(Ok(Some(chunk))),
-                    Some(Err(error)) => return Poll::Ready(Err(io_error(error))),
-                    None => self.recv = Recv::End,
-                },
-            }
-        }
+        Self { send, recv: Recv::Body(body), rest: Bytes::new(), finished: false, permit, life }
     }
 }
 
 impl AsyncRead for LinkStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
         if this.rest.is_empty() {
-            match ready!(this.poll_chunk(cx))? {
+            match ready!(this.recv.poll_chunk(cx))? {
                 Some(chunk) => this.rest = chunk,
                 None => return Poll::Ready(Ok(())),
             }
@@ -95,16 +134,17 @@ impl AsyncRead for LinkStream {
             // Lets go of the frame's allocation.
             this.rest = Bytes::new();
         }
-        if let Recv::Body(body) = &mut this.recv {
-            // Fails only for capacity that was never taken; these bytes were.
-            body.flow_control().release_capacity(len).map_err(io_error)?;
-        }
+        this.recv.release(len)?;
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for LinkStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if self.finished {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
@@ -159,6 +199,19 @@ impl Drop for LinkStream {
     fn drop(&mut self) {
         if !self.finished {
             self.send.send_reset(Reason::CANCEL);
+            return;
+        }
+        let recv = std::mem::replace(&mut self.recv, Recv::End);
+        if matches!(recv, Recv::End) {
+            return;
+        }
+        // Outside a runtime the connection's task is gone too.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (permit, life) = (self.permit.take(), self.life.take());
+            runtime.spawn(async move {
+                recv.linger().await;
+                drop((permit, life));
+            });
         }
     }
 }

@@ -79,7 +79,10 @@ async fn expect_pattern(reader: &mut (impl AsyncRead + Unpin), id: u64, bytes: u
 /// Sends and expects at once on one stream.
 async fn both_ways(stream: LinkStream, send: u64, expect: u64, bytes: usize) {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    tokio::join!(send_pattern(&mut writer, send, bytes), expect_pattern(&mut reader, expect, bytes));
+    tokio::join!(
+        send_pattern(&mut writer, send, bytes),
+        expect_pattern(&mut reader, expect, bytes)
+    );
 }
 
 async fn hundred_megabytes_both_ways(mut ends: Ends) {
@@ -112,7 +115,10 @@ async fn hundred_megabytes_each_way_over_a_small_duplex_are_byte_exact() {
 async fn hundred_megabytes_each_way_over_real_pipes_are_byte_exact() {
     let (to_guest, from_host) = tokio::net::unix::pipe::pipe().unwrap();
     let (to_host, from_guest) = tokio::net::unix::pipe::pipe().unwrap();
-    hundred_megabytes_both_ways(ends_over(join(from_guest, to_guest), join(from_host, to_host)).await).await;
+    hundred_megabytes_both_ways(
+        ends_over(join(from_guest, to_guest), join(from_host, to_host)).await,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -205,7 +211,7 @@ async fn host_opens_streams_at_the_guest() {
 
 #[tokio::test]
 async fn both_ends_open_at_once_and_each_gets_its_own() {
-    let mut ends = ends().await;
+    let ends = ends().await;
     let mut work = JoinSet::new();
     for i in 0..100u64 {
         for link in [ends.host.clone(), ends.guest.clone()] {
@@ -338,7 +344,8 @@ async fn blocked_writer_learns_of_a_reset() {
     let mut ends = ends().await;
     let mut near = ends.guest.open(b"").await.unwrap();
     let (_, far) = ends.at_host.next().await.unwrap();
-    let blocked = tokio::spawn(async move { near.write_all(&vec![0; STREAM_WINDOW as usize * 4]).await });
+    let blocked =
+        tokio::spawn(async move { near.write_all(&vec![0; STREAM_WINDOW as usize * 4]).await });
     drop(far);
     assert_eq!(blocked.await.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
 }

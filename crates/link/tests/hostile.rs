@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use cofferdam_link::frames::{FrameError, FrameReader, FrameWriter};
-use cofferdam_link::limits::{GUEST_STREAMS, INCOMING_QUEUE, MAX_JSON_FRAME, MAX_STREAMS, STREAM_WINDOW};
+use cofferdam_link::limits::{
+    GUEST_STREAMS, INCOMING_QUEUE, MAX_JSON_FRAME, MAX_STREAMS, STREAM_WINDOW,
+};
 use cofferdam_link::{Ending, Link, LinkError};
 use http::{Method, Request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,7 +24,8 @@ async fn garbage_instead_of_a_preface_is_an_error() {
 #[tokio::test]
 async fn garbage_after_the_preface_ends_the_link() {
     // A few fixed kinds and many pseudo-random ones.
-    let mut tails: Vec<Vec<u8>> = vec![vec![0xff; 300], vec![0; 300], b"GET / HTTP/1.1\r\n\r\n".to_vec()];
+    let mut tails: Vec<Vec<u8>> =
+        vec![vec![0xff; 300], vec![0; 300], b"GET / HTTP/1.1\r\n\r\n".to_vec()];
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     for _ in 0..200 {
         let mut tail = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -80,15 +83,30 @@ async fn unknown_requests_are_refused_and_the_link_stands() {
         post("/open"),
         post("/answer"),
         Request::builder().uri("http://guest/open").body(()).unwrap(),
-        Request::builder().method("POST").uri("http://guest/open").header("cofferdam-open", "%%%").body(()).unwrap(),
-        Request::builder().method("POST").uri("http://guest/answer").header("cofferdam-answer", "1").body(()).unwrap(),
+        Request::builder()
+            .method("POST")
+            .uri("http://guest/open")
+            .header("cofferdam-open", "%%%")
+            .body(())
+            .unwrap(),
+        Request::builder()
+            .method("POST")
+            .uri("http://guest/answer")
+            .header("cofferdam-answer", "1")
+            .body(())
+            .unwrap(),
     ] {
         raw.requests = raw.requests.ready().await.unwrap();
         let (response, _send) = raw.requests.send_request(request, false).unwrap();
         let error = response.await.unwrap_err();
         assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM));
     }
-    let open = Request::builder().method("POST").uri("http://guest/open").header("cofferdam-open", "aGk").body(()).unwrap();
+    let open = Request::builder()
+        .method("POST")
+        .uri("http://guest/open")
+        .header("cofferdam-open", "aGk")
+        .body(())
+        .unwrap();
     let (response, _send) = raw.requests.send_request(open, false).unwrap();
     response.await.unwrap();
     assert_eq!(raw.incoming.next().await.unwrap().0, b"hi");
@@ -109,7 +127,12 @@ async fn streams_over_the_limit_are_refused() {
     // Before the host's settings arrive h2's client sends as many as it was told it may.
     let mut held = Vec::new();
     for _ in 0..(MAX_STREAMS + 20) {
-        let open = Request::builder().method("POST").uri("http://guest/open").header("cofferdam-open", "").body(()).unwrap();
+        let open = Request::builder()
+            .method("POST")
+            .uri("http://guest/open")
+            .header("cofferdam-open", "")
+            .body(())
+            .unwrap();
         held.push(raw.requests.send_request(open, false).unwrap());
     }
     let mut taken = Vec::new();
@@ -117,7 +140,8 @@ async fn streams_over_the_limit_are_refused() {
         taken.push(raw.incoming.next().await.unwrap());
     }
     assert!(taken.len() >= GUEST_STREAMS);
-    let next = tokio::time::timeout(std::time::Duration::from_millis(50), raw.incoming.next()).await;
+    let next =
+        tokio::time::timeout(std::time::Duration::from_millis(50), raw.incoming.next()).await;
     assert!(next.is_err(), "one more than the limit was handed out");
 }
 
@@ -126,7 +150,12 @@ async fn flood_of_opened_and_reset_streams_is_bounded() {
     let mut raw = raw(1_000_000).await;
     let mut opened = 0;
     for _ in 0..20_000 {
-        let open = Request::builder().method("POST").uri("http://guest/open").header("cofferdam-open", "").body(()).unwrap();
+        let open = Request::builder()
+            .method("POST")
+            .uri("http://guest/open")
+            .header("cofferdam-open", "")
+            .body(())
+            .unwrap();
         let Ok(ready) = raw.requests.clone().ready().await else { break };
         raw.requests = ready;
         let Ok((_response, mut send)) = raw.requests.send_request(open, false) else { break };
@@ -155,7 +184,8 @@ async fn flood_of_tiny_unread_frames_ends_the_link() {
     b.write_all(&bytes).await.unwrap();
     let (link, mut incoming) = host.await.unwrap().unwrap();
     let (mut reader, mut writer) = tokio::io::split(b);
-    let drain = tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
+    let drain =
+        tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
     // Each stream is opened with POST /open and then filled with one-byte DATA frames up to its
     // window. The field block is HPACK literals without indexing.
     let mut block = vec![0x83, 0x86, 0x04, 5];
