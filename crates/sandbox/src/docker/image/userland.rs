@@ -193,6 +193,10 @@ impl Planner {
             Err(error) if required => return Err(read_error(elf)(io::Error::other(error.to_string()))),
             Err(_) => return Ok(()),
         };
+        // The kernel opens the loader by this very path, wherever the libraries name it.
+        if let Some(loader) = &found.interpreter {
+            self.file(Path::new(loader))?;
+        }
         for library in found.libraries.values() {
             if library.found() {
                 self.library(&library.path)?;
@@ -370,10 +374,14 @@ mod tests {
         for path in ["/etc/passwd", "/etc/hosts"] {
             assert!(tree.contains(Path::new(path)), "{path}");
         }
-        let loader = tree
-            .entries()
-            .any(|(path, _)| path.file_name().and_then(OsStr::to_str).is_some_and(|n| n.starts_with("ld-")));
-        assert!(loader);
+        let loader = lddtree::DependencyAnalyzer::new(PathBuf::from("/"))
+            .analyze(find_program("sh").unwrap())
+            .unwrap()
+            .interpreter
+            .unwrap();
+        let place = Path::new(&loader);
+        let dir = fs::canonicalize(place.parent().unwrap()).unwrap();
+        assert!(tree.contains(&dir.join(place.file_name().unwrap())), "{loader}");
         for (path, _) in tree.entries() {
             for private in ["home", "root", "etc/ssl/private", "etc/shadow", "var", "run"] {
                 assert!(!path.starts_with(private), "{}", path.display());
