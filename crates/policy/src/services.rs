@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::authority::{AuthorityError, Host, Name};
+use crate::authority::{Authority, AuthorityError, Name};
 use crate::destination::{Forbidden, canonical, forbidden};
 use crate::permit::{DialPermit, NamePermit};
 
@@ -107,17 +107,17 @@ impl Services {
     /// Sends an admitted name to its service, or on to a lookup when it is no service.
     #[must_use]
     pub fn route(&self, permit: NamePermit) -> Route {
-        let place = match permit.authority().host() {
-            Host::Name(name) => self.places.get(name).copied(),
-            Host::V4(_) | Host::V6(_) => None,
-        };
-        match place {
-            Some(place) => {
-                let port = place.port.unwrap_or(permit.authority().port());
-                Route::Service(permit.for_service(SocketAddr::new(place.address, port)))
-            }
+        match self.address_of(permit.authority()) {
+            Some(address) => Route::Service(permit.for_service(address)),
             None => Route::Lookup(permit),
         }
+    }
+
+    /// Where the service of that name is, seen from the port that is asked for.
+    #[must_use]
+    pub fn address_of(&self, authority: &Authority) -> Option<SocketAddr> {
+        let place = self.places.get(authority.host().name()?)?;
+        Some(SocketAddr::new(place.address, place.port.unwrap_or(authority.port())))
     }
 
     /// The names of all services, ascending.

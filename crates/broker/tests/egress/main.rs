@@ -1,0 +1,5 @@
+//! The egress door from outside: vectors, attacks on its parser, its clocks, caps and accounts.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod vectors;
