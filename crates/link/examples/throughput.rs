@@ -3,6 +3,8 @@
 //!
 //! Never part of a test: figures depend on the machine.
 
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a benchmark run by hand")]
+
 use std::time::Instant;
 
 use cofferdam_link::{Link, join};

@@ -1,5 +1,7 @@
 //! Both ends of a link against each other: bytes, back-pressure, ends and resets.
 
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+
 use std::io::ErrorKind;
 use std::time::Duration;
 
