@@ -7,6 +7,7 @@
 pub mod docker;
 pub mod engine;
 pub mod error;
+pub mod native;
 pub mod posture;
 pub mod seccomp;
 pub mod spec;

@@ -135,21 +135,22 @@ fn limit(what: &str, seen: Option<u64>, asked: u64, unit: &str) -> LayerStatus {
 const WRITABLE_BY_DESIGN: [&str; 4] = [layout::WORK, layout::TMP, "/dev", "/proc"];
 
 fn mounts(probe: &Probe) -> LayerStatus {
-    let foreign: Vec<&str> = probe
-        .writable_mounts
-        .iter()
-        .map(String::as_str)
-        .filter(|point| {
-            !WRITABLE_BY_DESIGN.iter().any(|own| {
-                point == own || point.strip_prefix(own).is_some_and(|rest| rest.starts_with('/'))
-            })
-        })
-        .collect();
+    let foreign = writable_beyond_design(probe.writable_mounts.iter().map(String::as_str));
     if foreign.is_empty() {
         LayerStatus::Enforced
     } else {
         absent(format!("writable: {}", foreign.join(", ")))
     }
+}
+
+/// Those of the writable mount points that no sandbox should have.
+pub(crate) fn writable_beyond_design<'a>(points: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let is_own = |point: &str| {
+        WRITABLE_BY_DESIGN.iter().any(|own| {
+            point == *own || point.strip_prefix(own).is_some_and(|rest| rest.starts_with('/'))
+        })
+    };
+    points.filter(|point| !is_own(point)).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,87 @@
+//! Giving up: limits, groups, user, capabilities, files and system calls, in that order.
+//!
+//! It never leaves a way back: what is dropped here cannot be regained by the guest's program.
+
+use landlock::{
+    ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
+    Scope, path_beneath_rules,
+};
+use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use super::{Failure, Stage as _, sys};
+use crate::native::handoff::LandlockOutcome;
+use crate::spec::Hardening;
+
+/// The Landlock version whose rights are asked for. An older kernel gives what it knows, and the
+/// report says so.
+const LANDLOCK_ABI: ABI = ABI::V7;
+
+/// Sets the process limits and becomes the unprivileged user with no capability. Says whether
+/// supplementary groups are gone: in a user namespace of an ordinary user they cannot be dropped.
+pub(super) fn drop_user(as_root: bool, hardening: &Hardening) -> Result<bool, Failure> {
+    for limit in &hardening.rlimits {
+        let resource = match limit.name {
+            "nofile" => Resource::Nofile,
+            "core" => Resource::Core,
+            other => {
+                return Err(Failure {
+                    stage: "set process limits".to_owned(),
+                    detail: format!("no limit is named {other}"),
+                });
+            }
+        };
+        lower(resource, limit.soft, limit.hard).stage(format!("limit {}", limit.name))?;
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    if as_root {
+        rustix::thread::set_thread_groups(&[]).stage("drop groups")?;
+    }
+    sys::drop_bounding_set().stage("empty the bounding set")?;
+    rustix::thread::clear_ambient_capability_set().stage("empty the ambient set")?;
+    let (uid, gid) = (Uid::from_raw(hardening.uid), Gid::from_raw(hardening.gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).stage("set the group")?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).stage("set the user")?;
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none).stage("drop capabilities")?;
+    rustix::thread::set_no_new_privs(true).stage("set no_new_privs")?;
+    Ok(rustix::process::getgroups().stage("read groups")?.is_empty())
+}
+
+/// Never raises a limit that the host already has lower.
+fn lower(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
+    let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let (soft, hard) = (soft.min(ceiling), hard.min(ceiling));
+    setrlimit(resource, Rlimit { current: Some(soft), maximum: Some(hard) })
+}
+
+/// Refuses writing everywhere but in the listed trees, and signals and abstract sockets to the
+/// outside.
+pub(super) fn restrict_files(hardening: &Hardening) -> Result<LandlockOutcome, Failure> {
+    let write = AccessFs::from_write(LANDLOCK_ABI);
+    let status = Ruleset::default()
+        .handle_access(write)
+        .and_then(|r| r.scope(Scope::from_all(LANDLOCK_ABI)))
+        .and_then(Ruleset::create)
+        .and_then(|r| r.add_rules(path_beneath_rules(&hardening.landlock_writable, write)))
+        .and_then(landlock::RulesetCreated::restrict_self)
+        .stage("restrict files with Landlock")?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => LandlockOutcome::Full,
+        RulesetStatus::PartiallyEnforced => LandlockOutcome::Partial,
+        RulesetStatus::NotEnforced => LandlockOutcome::None,
+    })
+}
+
+/// Installs the system-call filters and says how many.
+pub(super) fn filter_calls(hardening: &Hardening) -> Result<usize, Failure> {
+    let programs = hardening.seccomp.to_seccompiler().stage("compile the system-call filter")?;
+    for program in &programs {
+        seccompiler::apply_filter(program).stage("install the system-call filter")?;
+    }
+    Ok(programs.len())
+}

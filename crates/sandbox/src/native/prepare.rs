@@ -1,0 +1,237 @@
+//! From a specification to a sandbox that exists and has not started.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use cofferdam_run::engine::EngineKind;
+use cofferdam_run::fact::TeardownOutcome;
+use cofferdam_run::ids::Digest;
+use cofferdam_wire::layout;
+use sha2::Digest as _;
+
+use super::cgroup::{Hierarchies, RunCgroups};
+use super::handoff::{LaunchRoot, LaunchSpec, UserMap, files};
+use super::label::{self, Label};
+use super::process::ProcessId;
+use super::{NativeEngine, io_error, running, sweep};
+use crate::engine::{Evidence, Prepared, RootSource, Running, SandboxSpec};
+use crate::error::SandboxError;
+use crate::spec::Hardening;
+
+/// A native sandbox that exists and has not started.
+#[derive(Debug)]
+pub(super) struct NativePrepared {
+    pub(super) identity: String,
+    pub(super) evidence: Evidence,
+    pub(super) launcher: PathBuf,
+    pub(super) launch: LaunchSpec,
+    pub(super) label: Label,
+    pub(super) runs_root: PathBuf,
+}
+
+pub(super) async fn prepare(
+    engine: &NativeEngine,
+    spec: &SandboxSpec,
+) -> Result<NativePrepared, SandboxError> {
+    let launcher = engine.launcher()?;
+    let root = launch_root(&spec.root)?;
+    check_run_dir(engine, spec)?;
+    let (engine, spec) = (engine.clone(), spec.clone());
+    // Hashing the guest and writing files block: off the event loop with them.
+    let made = tokio::task::spawn_blocking(move || build(&engine, &spec, launcher, root)).await;
+    match made {
+        Ok(result) => result,
+        Err(error) => Err(SandboxError::Engine {
+            engine: EngineKind::Native,
+            attempt: "prepare the sandbox",
+            detail: error.to_string(),
+        }),
+    }
+}
+
+/// `list` looks below the runs root only, so nothing may be made elsewhere.
+fn check_run_dir(engine: &NativeEngine, spec: &SandboxSpec) -> Result<(), SandboxError> {
+    if spec.run_dir == engine.config.runs_root.join(spec.run.as_str()) && spec.run_dir.is_absolute() {
+        return Ok(());
+    }
+    Err(SandboxError::Io {
+        attempt: "use as the run's directory",
+        path: spec.run_dir.clone(),
+        source: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("it must be {}/{}", engine.config.runs_root.display(), spec.run),
+        ),
+    })
+}
+
+fn launch_root(root: &RootSource) -> Result<LaunchRoot, SandboxError> {
+    let refuse = |reason: String| SandboxError::Root { engine: EngineKind::Native, reason };
+    match root {
+        RootSource::HostUserland => Ok(LaunchRoot::HostUserland),
+        RootSource::Directory(path) => {
+            // Its top must be the directory itself: a link could be turned elsewhere later.
+            let canonical = path.canonicalize().map_err(io_error("find", path))?;
+            if canonical == Path::new("/") {
+                return Err(refuse("it is the host's own root".to_owned()));
+            }
+            if !canonical.join("usr").is_dir() && !canonical.join("bin").is_dir() {
+                return Err(refuse(format!("{} holds neither usr nor bin", path.display())));
+            }
+            Ok(LaunchRoot::Directory(canonical))
+        }
+        RootSource::Image(name) => {
+            Err(refuse(format!("image {name} must be unpacked to a directory first")))
+        }
+    }
+}
+
+fn build(
+    engine: &NativeEngine,
+    spec: &SandboxSpec,
+    launcher: PathBuf,
+    root: LaunchRoot,
+) -> Result<NativePrepared, SandboxError> {
+    let hardening = Hardening::for_run(&spec.resources);
+    let guest = file_digest(&spec.guest_binary).map_err(io_error("read", &spec.guest_binary))?;
+    let host = ProcessId::current().map_err(io_error("read", Path::new("/proc/self/stat")))?;
+
+    make_private(&engine.config.runs_root)?;
+    make_private(&spec.run_dir)?;
+    let label = Label {
+        run: spec.run.clone(),
+        instance: spec.instance.clone(),
+        expires_at: spec.expires_at,
+        launcher: None,
+    };
+    if Label::read(&spec.run_dir).map_err(io_error("read the label in", &spec.run_dir))?.is_some() {
+        return Err(SandboxError::Exists { sandbox: label.identity() });
+    }
+    label.write(&spec.run_dir).map_err(io_error("write the label in", &spec.run_dir))?;
+    make_directory(&spec.run_dir.join(files::ROOT), None)?;
+
+    let is_root = rustix::process::geteuid().is_root();
+    make_directory(&spec.run_dir.join(files::WORK), is_root.then_some(layout::UID))?;
+    let cgroups =
+        RunCgroups::create(&Hierarchies::detect(), &spec.instance, &spec.run, &hardening.limits);
+    let launch = LaunchSpec {
+        host,
+        grace_ms: engine.grace_ms,
+        run_dir: spec.run_dir.clone(),
+        guest: spec.guest_binary.clone(),
+        root,
+        resources: spec.resources.clone(),
+        hardening: hardening.digest(),
+        cgroups: cgroups.directories,
+        cgroup_views: cgroups.views,
+        user_map: (!is_root).then(|| UserMap {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        }),
+        command: engine.command.clone(),
+    };
+    let file = spec.run_dir.join(files::LAUNCH);
+    label::write_json(&file, &launch).map_err(io_error("write", &file))?;
+    let evidence = Evidence {
+        engine_version: version(),
+        hardening: launch.hardening.clone(),
+        root: fingerprint(&launch.root),
+        guest,
+        read_back: cgroups.read_back,
+    };
+    Ok(NativePrepared {
+        identity: label.identity(),
+        evidence,
+        launcher,
+        launch,
+        label,
+        runs_root: engine.config.runs_root.clone(),
+    })
+}
+
+/// Version text: ours and the kernel's.
+pub(super) fn version() -> String {
+    let kernel = rustix::system::uname();
+    let text =
+        format!("native {}, Linux {}", env!("CARGO_PKG_VERSION"), kernel.release().to_string_lossy());
+    text.chars().take(200).collect()
+}
+
+/// A directory for the owner only; made when missing.
+fn make_private(path: &Path) -> Result<(), SandboxError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io_error("create", path))
+}
+
+/// A real directory, no link; its owner set as root.
+fn make_directory(path: &Path, owner: Option<u32>) -> Result<(), SandboxError> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let meta = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
+            if !meta.is_dir() {
+                return Err(io_error("use as a directory", path)(error));
+            }
+        }
+        Err(error) => return Err(io_error("create", path)(error)),
+    }
+    if let Some(id) = owner {
+        std::os::unix::fs::lchown(path, Some(id), Some(id)).map_err(io_error("give away", path))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(io_error("close", path))
+}
+
+fn file_digest(path: &Path) -> io::Result<Digest> {
+    let mut file = fs::File::open(path)?;
+    let mut hasher = sha2::Sha256::new();
+    let mut buffer = vec![0u8; 256 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(Digest::from_sha256(hasher.finalize().into())),
+            n => hasher.update(&buffer[..n]),
+        }
+    }
+}
+
+/// Tells one root from another: not a digest of every file, but of what changes when it is updated.
+fn fingerprint(root: &LaunchRoot) -> String {
+    let (name, top) = match root {
+        LaunchRoot::HostUserland => ("host userland".to_owned(), PathBuf::from("/")),
+        LaunchRoot::Directory(path) => (path.display().to_string(), path.clone()),
+    };
+    let mut seen = Vec::new();
+    for file in ["usr/lib/os-release", "etc/ld.so.cache", "var/lib/dpkg/status", "var/lib/rpm"] {
+        if let Ok(meta) = fs::metadata(top.join(file)) {
+            seen.extend_from_slice(file.as_bytes());
+            for number in [meta.len(), meta.ino(), meta.mtime().unsigned_abs()] {
+                seen.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+    }
+    seen.extend_from_slice(&fs::read(top.join("usr/lib/os-release")).unwrap_or_default());
+    format!("{name} {}", Digest::of(&seen))
+}
+
+#[async_trait]
+impl Prepared for NativePrepared {
+    fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
+    async fn start(self: Box<Self>) -> Result<Running, SandboxError> {
+        running::start(*self).await
+    }
+
+    async fn teardown(self: Box<Self>) -> TeardownOutcome {
+        sweep::remove(&self.runs_root, &self.label.instance, &self.label.run).await
+    }
+}

@@ -1,0 +1,9 @@
+//! The native engine on the real kernel. Needs: root, cgroups, `/bin/sh` and `perl`.
+//!
+//! Everything hostile here runs inside a sandbox, and every sandbox is bounded and removed.
+
+mod harness;
+mod isolation;
+mod lifecycle;
+mod limits;
+mod ordinary_user;

@@ -1,0 +1,2 @@
+//! The engine as an ordinary user: a user namespace, and limits reported as missing.
+
