@@ -8,6 +8,8 @@
 pub mod engine;
 pub mod event;
 pub mod fact;
+#[cfg(test)]
+mod fixtures;
 pub mod ids;
 pub mod judge;
 pub mod limits;
