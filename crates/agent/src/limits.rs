@@ -62,7 +62,7 @@ pub const CONTEXT_BYTES_MAX: usize = 400_000;
 /// Bytes below which a provider's "too long" no longer halves the bound; the run ends with `AGENT-009`.
 pub const CONTEXT_BYTES_MIN: usize = 24_000;
 
-/// Bytes that remain of a tool result which was shortened.
+/// Bytes that remain of a tool result which was shortened; results of up to twice as many stay whole.
 pub const SHORTENED_RESULT_BYTES: usize = 400;
 
 /// Bytes of conversation that are never sent, shortened or not; the run ends with `AGENT-009`.
@@ -86,6 +86,15 @@ pub const STEPS_LEFT_WARNING: u32 = 5;
 
 /// Bytes of malformed tool arguments quoted back to the model.
 pub const BAD_ARGUMENTS_QUOTED_BYTES: usize = 300;
+
+/// Bytes of any tool's answer, whatever its own bounds; the middle is cut and counted.
+pub const ANSWER_BYTES_MAX: usize = 100 << 10;
+
+/// Characters shown of what is wrong with arguments; the rest is cut and counted.
+pub const ARGUMENT_ERROR_CHARS_MAX: usize = 500;
+
+/// Bytes of a path; a longer one is refused.
+pub const PATH_BYTES_MAX: usize = 4_096;
 
 /// Bytes kept from the start of a command's output; the middle is cut and counted.
 pub const SHELL_HEAD_BYTES: usize = 16 << 10;

@@ -15,7 +15,9 @@ use hyper::body::Frame;
 use sse_stream::SseByteStream;
 
 use super::endpoint::{Endpoint, Reply, SendError};
-use super::error::{ModelError, ProviderError, StreamFault, seconds_to_ms};
+use super::error::{
+    ModelError, ProviderError, StreamFault, gateway_is_busy, gateway_may_pass, seconds_to_ms,
+};
 use super::{Prompt, Protocol, Turn};
 use crate::limits;
 
@@ -267,7 +269,7 @@ fn fault(fault: StreamFault) -> Failure {
         StreamFault::Cut | StreamFault::Garbage(_) => Failure::transient(fault),
         StreamFault::Provider(error) => {
             if let Some(code) = error.gateway_code().map(str::to_owned) {
-                Failure::Final(ModelError::Gateway { code, error })
+                gateway(code, error, None)
             } else if error.is_too_long() {
                 Failure::Final(ModelError::TooLong(error))
             } else if error.is_transient() {
@@ -283,10 +285,19 @@ fn fault(fault: StreamFault) -> Failure {
     }
 }
 
+/// What a refusal of our own gateway means: the end, unless it is about the way to the provider.
+fn gateway(code: String, error: ProviderError, wait_ms: Option<u64>) -> Failure {
+    if gateway_may_pass(&code) {
+        let limited = gateway_is_busy(&code);
+        return Failure::Transient { why: error.to_string(), wait_ms, limited };
+    }
+    Failure::Final(ModelError::Gateway { code, error })
+}
+
 /// What a response other than 200 means.
 fn classify(status: StatusCode, headers: &HeaderMap, error: ProviderError) -> Failure {
     if let Some(code) = error.gateway_code().map(str::to_owned) {
-        return Failure::Final(ModelError::Gateway { code, error });
+        return gateway(code, error, retry_after_ms(headers));
     }
     let told_not_to = headers.get("x-should-retry").is_some_and(|v| v == "false");
     let number = status.as_u16();
@@ -371,10 +382,15 @@ mod tests {
             kind(400, &[], r#"{"error":{"message":"prompt is too long: 210000 tokens"}}"#),
             "too long"
         );
-        assert_eq!(
-            kind(429, &[], r#"{"error":{"code":"MODEL-009","message":"budget"}}"#),
-            "MODEL-009"
-        );
-        assert_eq!(kind(502, &[], r#"{"error":{"code":"MODEL-010","message":"x"}}"#), "MODEL-010");
+        let gateway = |code: &str| format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#);
+        for code in ["MODEL-001", "MODEL-010", "MODEL-014", "MODEL-017"] {
+            for status in [403, 429, 502] {
+                assert_eq!(kind(status, &[], &gateway(code)), code);
+            }
+        }
+        let busy = "again limited=true wait=Some(1000)";
+        assert_eq!(kind(429, &[("retry-after", "1")], &gateway("MODEL-012")), busy);
+        let unreachable = "again limited=false wait=None";
+        assert_eq!(kind(502, &[("x-should-retry", "false")], &gateway("MODEL-013")), unreachable);
     }
 }

@@ -105,16 +105,18 @@ impl Conversation {
     }
 }
 
-/// A short form of an old result; `None` when it would not be shorter.
+/// A short form of an old result; `None` when it is short already.
 fn shortened(text: &str) -> Option<String> {
-    let (head, tail) =
-        (prefix(text, SHORTENED_RESULT_BYTES / 2), suffix(text, SHORTENED_RESULT_BYTES / 2));
-    let cut = text.len().checked_sub(head.len() + tail.len())?;
-    let short = format!(
-        "{head}\n[… {cut} bytes of this old result were removed to keep the conversation small; run the tool \
-         again when they are needed …]\n{tail}"
-    );
-    (short.len() < text.len()).then_some(short)
+    if text.len() <= 2 * SHORTENED_RESULT_BYTES {
+        return None;
+    }
+    let half = SHORTENED_RESULT_BYTES / 2;
+    let (head, tail) = (prefix(text, half), suffix(text, half));
+    let cut = text.len() - head.len() - tail.len();
+    Some(format!(
+        "{head}\n[… {cut} bytes of this old result were removed to keep the conversation small; \
+         run the tool again when they are needed …]\n{tail}"
+    ))
 }
 
 #[cfg(test)]

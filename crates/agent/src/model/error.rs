@@ -73,6 +73,10 @@ impl ProviderError {
                 codes.push(clip(&code, 60));
             }
         }
+        // Where our own gateway puts its code in Gemini's shape.
+        if let Some(reason) = inner.pointer("/details/0/reason").and_then(Value::as_str) {
+            codes.push(clip(&one_line(reason), 60));
+        }
         let text = inner
             .get("message")
             .and_then(Value::as_str)
@@ -138,17 +142,28 @@ impl ProviderError {
             || text.contains("input token count") && text.contains("exceeds")
     }
 
-    /// The code of a refusal of our own gateway (`MODEL-001` and so on), when this is one.
+    /// The code of a refusal of our own gateway (`MODEL-001` and so on), when this is one. It stands
+    /// where each provider's clients look for a code, and in front of the message.
     pub(crate) fn gateway_code(&self) -> Option<&str> {
-        self.codes
-            .iter()
-            .map(String::as_str)
-            .chain(self.message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).take(1))
-            .find(|code| {
+        let message = self.message.strip_prefix("Cofferdam ").unwrap_or(&self.message);
+        self.codes.iter().map(String::as_str).chain(message.split([':', ' ']).take(1)).find(
+            |code| {
                 code.strip_prefix("MODEL-")
                     .is_some_and(|n| n.len() == 3 && n.bytes().all(|b| b.is_ascii_digit()))
-            })
+            },
+        )
     }
+}
+
+/// True for the gateway's codes that tell of the way to the provider, not of the call: too many calls
+/// or too much reserved at once, provider unreachable, broken or silent.
+pub(crate) fn gateway_may_pass(code: &str) -> bool {
+    gateway_is_busy(code) || matches!(code, "MODEL-013" | "MODEL-015" | "MODEL-016")
+}
+
+/// True for those of them that waiting cures: what is in flight ends by itself.
+pub(crate) fn gateway_is_busy(code: &str) -> bool {
+    matches!(code, "MODEL-011" | "MODEL-012")
 }
 
 fn message(text: &str) -> String {
@@ -255,6 +270,10 @@ mod tests {
         );
         assert_eq!(code("MODEL-003: not a path of this dialect").as_deref(), Some("MODEL-003"));
         assert_eq!(code(r#"{"error":{"code":"x","message":"see MODEL-004"}}"#), None);
+        let gemini = r#"{"error":{"code":403,"message":"m","details":[{"reason":"MODEL-007"}]}}"#;
+        assert_eq!(code(gemini).as_deref(), Some("MODEL-007"));
+        let text = r#"{"error":{"message":"Cofferdam MODEL-010: the budget is used up"}}"#;
+        assert_eq!(code(text).as_deref(), Some("MODEL-010"));
     }
 
     #[test]

@@ -225,7 +225,7 @@ fn errors_inside_a_stream_are_the_providers_own() {
     check(Dialect::Anthropic, overloaded, "overloaded_error: Overloaded", true);
     let failed = json!({"type": "response.failed", "response": {"status": "failed", "error":
         {"code": "server_error", "message": "The model failed"}}});
-    check(Dialect::OpenaiResponses, failed, "failed/server_error: The model failed", true);
+    check(Dialect::OpenaiResponses, failed, "server_error: The model failed", true);
     let error = json!({"type": "error", "code": "invalid_prompt", "message": "no", "param": null});
     check(Dialect::OpenaiResponses, error, "invalid_prompt: no", false);
     let chat = json!({"error": {"message": "Provider returned error", "code": 502}});

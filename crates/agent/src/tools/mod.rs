@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 
 use crate::limits;
 use crate::model::{Arguments, Call, ToolSpec};
-use crate::text::prefix;
+use crate::text::{clip, prefix, suffix};
 
 pub(crate) use paths::Roots;
 
@@ -77,7 +77,7 @@ impl Toolbox {
                 return Outcome::Error(format!(
                     "The arguments of `{}` could not be read ({why}); nothing was done. They began: {}\nSend one JSON \
                      object that fits the tool's schema.",
-                    call.name,
+                    prefix(&call.name, 100),
                     prefix(text, limits::BAD_ARGUMENTS_QUOTED_BYTES)
                 ));
             }
@@ -102,10 +102,21 @@ impl Toolbox {
             }
         };
         match answer {
-            Ok(text) => Outcome::Answer(text),
-            Err(ToolError(text)) => Outcome::Error(text),
+            Ok(text) => Outcome::Answer(bounded(text)),
+            Err(ToolError(text)) => Outcome::Error(bounded(text)),
         }
     }
+}
+
+/// The last bound, for what the tools' own bounds add up to.
+fn bounded(text: String) -> String {
+    if text.len() <= limits::ANSWER_BYTES_MAX {
+        return text;
+    }
+    let (head, tail) =
+        (prefix(&text, limits::ANSWER_BYTES_MAX / 2), suffix(&text, limits::ANSWER_BYTES_MAX / 2));
+    let cut = text.len() - head.len() - tail.len();
+    format!("{head}\n[… {cut} bytes of this answer cut here …]\n{tail}")
 }
 
 /// One line about a call, for people.
@@ -137,8 +148,10 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
 
 /// Parses arguments; the error names what is wrong, and goes to the model.
 fn parse<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, ToolError> {
-    serde_json::from_value(Value::Object(arguments))
-        .map_err(|error| ToolError(format!("The arguments do not fit: {error}. Nothing was done.")))
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| {
+        let why = clip(&error.to_string(), limits::ARGUMENT_ERROR_CHARS_MAX);
+        ToolError(format!("The arguments do not fit: {why}. Nothing was done."))
+    })
 }
 
 /// A schema of `(name, type, required, description)`.

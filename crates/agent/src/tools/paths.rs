@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::ToolError;
+use crate::limits::PATH_BYTES_MAX;
 
 /// The places, canonical.
 #[derive(Debug, Clone)]
@@ -58,6 +59,9 @@ impl Roots {
         if text.is_empty() {
             return Err(ToolError::new("The path is empty."));
         }
+        if text.len() > PATH_BYTES_MAX {
+            return Err(ToolError(format!("The path has more than {PATH_BYTES_MAX} bytes.")));
+        }
         if text.contains('\0') {
             return Err(ToolError::new("The path holds a NUL character."));
         }
@@ -71,8 +75,7 @@ impl Roots {
         if let Ok(rest) = wanted.strip_prefix(&self.named) {
             wanted = rest.to_owned();
         }
-        let plain =
-            normalise(&self.cwd.join(wanted)).ok_or_else(|| outside("leads above the root"))?;
+        let plain = normalise(&self.cwd.join(wanted));
         if !self.admits(&plain) {
             return Err(outside("is outside the working directory"));
         }
@@ -92,21 +95,19 @@ impl Roots {
     }
 }
 
-/// Removes `.` and `..` by name alone; `None` when that leads above `/`.
-fn normalise(path: &Path) -> Option<PathBuf> {
+/// Removes `.` and `..` by name alone; above `/` there is `/`.
+fn normalise(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
             Component::CurDir => {}
             Component::ParentDir => {
-                if !out.pop() {
-                    return None;
-                }
+                out.pop();
             }
             other => out.push(other),
         }
     }
-    Some(out)
+    out
 }
 
 /// Resolves the links of the part that exists and keeps the rest. A dangling link is an error: what
