@@ -1,1 +1,50 @@
-//! Repositories on the host: snapshot, bundle, quarantine import, diff, apply.
+//! Repositories on the host: open a checkout, snapshot it into a bundle, take a run's bundle back
+//! through a quarantine, compare, apply.
+//!
+//! The person's repository is only ever changed in two places: [`import`] adds objects and
+//! `refs/cofferdam/…`, [`apply`] moves the current branch with the person's word for it. Everything
+//! that came out of a sandbox is hostile, also after it came back: it is parsed once, bounded, and
+//! escaped before it is shown.
+//!
+//! It must never open an agent's `.git`; run a hook, filter, driver or anything else that an agent
+//! could have written or selected; recurse into submodules; push; lose a bundle that it refused.
+
+mod apply;
+mod bundle;
+mod checkout;
+mod diff;
+mod error;
+mod import;
+mod locate;
+mod note;
+mod objects;
+mod paths;
+mod risk;
+mod scratch;
+mod snapshot;
+mod stage;
+
+pub use apply::{Applied, ApplyError, ApplyRequest, apply};
+pub use bundle::{MAX_BUNDLE_HEADER_BYTES, MAX_BUNDLE_REFS};
+pub use checkout::{Checkout, InProgress};
+pub use diff::{
+    Change, Diff, DiffForm, DiffRequest, FileChange, MAX_DIFF_FILES, MAX_PATCH_BYTES, diff,
+};
+pub use error::WorkspaceError;
+pub use import::{
+    ImportError, ImportReason, ImportRequest, Imported, MAX_IMPORT_BLOB_BYTES, MAX_IMPORT_BUNDLE_BYTES,
+    MAX_IMPORT_COMMITS, MAX_IMPORT_INFLATED_BYTES, MAX_IMPORT_OBJECTS, MAX_SUBJECT_CHARS,
+    MAX_SUBJECTS, SideRef, import,
+};
+pub use note::SnapshotNote;
+pub use paths::PathFault;
+pub use risk::Risk;
+pub use snapshot::{BUNDLE_REF, Snapshot};
+
+use cofferdam_run::RunId;
+
+/// The ref in the person's repository under which a run's commits are kept.
+#[must_use]
+pub fn run_reference(run: &RunId) -> String {
+    format!("refs/cofferdam/runs/{run}")
+}

@@ -1,0 +1,84 @@
+//! The two locks of an apply: ours, one per repository, and git's own of the index.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::error::ApplyError;
+use crate::error::WorkspaceError;
+
+/// How often, and how long apart, the lock is tried before the apply gives up with `Busy`.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Held for a whole apply; released by the kernel however the process ends.
+#[derive(Debug)]
+pub(super) struct ApplyLock(#[expect(dead_code, reason = "held for its lock")] File);
+
+impl ApplyLock {
+    /// Takes the lock file in `directory`.
+    pub(super) async fn take(directory: &Path) -> Result<Self, ApplyError> {
+        let path = directory.join("apply.lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|e| WorkspaceError::io("opened", &path, e))?;
+        for _ in 0..ATTEMPTS {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) => tokio::time::sleep(PAUSE).await,
+                Err(TryLockError::Error(e)) => {
+                    return Err(WorkspaceError::io("locked", &path, e).into());
+                }
+            }
+        }
+        Err(ApplyError::Busy)
+    }
+}
+
+/// `index.lock`, by git's own protocol: while it exists no other git writes the index, and renaming
+/// it puts its content in place at once.
+#[derive(Debug)]
+pub(super) struct IndexLock {
+    file: File,
+    path: PathBuf,
+    done: bool,
+}
+
+impl IndexLock {
+    pub(super) fn take(git_dir: &Path) -> Result<Self, ApplyError> {
+        let path = git_dir.join("index.lock");
+        match OpenOptions::new().create_new(true).write(true).open(&path) {
+            Ok(file) => Ok(Self { file, path, done: false }),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(ApplyError::IndexLocked(path))
+            }
+            Err(e) => Err(WorkspaceError::io("created", path, e).into()),
+        }
+    }
+
+    /// Writes the new index into the lock, ready to be put in place.
+    pub(super) fn fill(&mut self, index: &Path) -> std::io::Result<()> {
+        let bytes = std::fs::read(index)?;
+        self.file.write_all(&bytes)?;
+        self.file.sync_all()
+    }
+
+    /// Puts it in place.
+    pub(super) fn commit(mut self) -> std::io::Result<()> {
+        std::fs::rename(&self.path, self.path.with_extension(""))?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Drop for IndexLock {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
