@@ -81,7 +81,7 @@ fn story(options: &Options, command: &Path, place: &Path) -> anyhow::Result<()> 
 
     for (title, args) in [
         ("what came back", vec!["show", &id]),
-        ("every connection that was asked for", vec!["egress", &id]),
+        ("every connection that was asked for", vec!["egress", "show", &id]),
         ("the change, risky files first", vec!["diff", &id]),
     ] {
         heading(&format!("$ cofferdam {}   # {title}", args.join(" ")));

@@ -40,7 +40,10 @@ pub(crate) fn up(dir: &Path) -> anyhow::Result<String> {
 
     let socket = place.socket();
     if socket.as_os_str().len() > MAX_SOCKET_PATH {
-        bail!("{} is longer than {MAX_SOCKET_PATH} bytes: choose a shorter directory", socket.display());
+        bail!(
+            "{} is longer than {MAX_SOCKET_PATH} bytes: choose a shorter directory",
+            socket.display()
+        );
     }
     let host = format!("unix://{}", socket.display());
     if place.answers() {
@@ -59,7 +62,11 @@ pub(crate) fn up(dir: &Path) -> anyhow::Result<String> {
         }
         sleep(POLL);
     }
-    bail!("the engine did not start; end of {}:\n{}", place.path("dockerd.log").display(), place.log_tail())
+    bail!(
+        "the engine did not start; end of {}:\n{}",
+        place.path("dockerd.log").display(),
+        place.log_tail()
+    )
 }
 
 /// Removes the containers of the engine in `dir` and stops it. Does nothing when it does not run.
@@ -104,7 +111,8 @@ impl Place {
         let pid: u32 = fs::read_to_string(self.path("dockerd.pid")).ok()?.trim().parse().ok()?;
         let cmdline = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let root = self.path("root");
-        let is_ours = cmdline.split(|b| *b == 0).any(|arg| arg == root.as_os_str().as_encoded_bytes());
+        let is_ours =
+            cmdline.split(|b| *b == 0).any(|arg| arg == root.as_os_str().as_encoded_bytes());
         is_ours.then_some(pid)
     }
 
@@ -171,7 +179,12 @@ impl Place {
 }
 
 fn installed() -> bool {
-    sh::cmd("dockerd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    sh::cmd("dockerd")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
 }
 
 fn install(place: &Place) -> anyhow::Result<()> {

@@ -228,7 +228,7 @@ fn dependencies(problems: &mut Vec<String>) -> anyhow::Result<()> {
 /// Prefixes of codes that a person can meet; each code has a page in docs/errors.
 const CODE_PREFIXES: &[&str] = &[
     "EGRESS", "MODEL", "GIT", "WORK", "SANDBOX", "DOCKER", "NATIVE", "RUN", "LEDGER", "CONFIG",
-    "GUEST", "AGENT", "HOST",
+    "GUEST", "AGENT", "HOST", "RECORD",
 ];
 
 fn codes_in(text: &str) -> BTreeSet<String> {

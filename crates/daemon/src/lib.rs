@@ -1,1 +1,31 @@
-//! The supervisor of runs, usable in process and as a service.
+//! The supervisor of runs, as a library: the command uses it in process, a service will use it later.
+//!
+//! It carries out what [`cofferdam_run`] decides. It holds no business rule of its own: what a run may
+//! do is `policy`'s, how it is judged is `run`'s. Nothing of the agent's runs on the host.
+
+pub mod arm;
+pub mod canary;
+pub mod clock;
+pub mod config;
+mod doors;
+pub mod engines;
+mod environment;
+pub mod error;
+mod facts;
+pub mod host;
+mod monitor;
+mod objects;
+pub mod paths;
+pub mod progress;
+pub mod reconcile;
+mod session;
+pub mod supervise;
+pub mod text;
+mod windup;
+
+pub use arm::{Armed, RunRequest};
+pub use error::HostError;
+pub use host::{Host, HostOptions};
+pub use progress::{Progress, Silent, Watcher};
+pub use reconcile::SweepReport;
+pub use supervise::RunReport;

@@ -1,0 +1,314 @@
+//! `cofferdam show`: what came of a run, in words. Also the views that other commands share.
+
+use std::process::ExitCode;
+
+use cofferdam_run::fact::{CollectOutcome, Fact, TeardownOutcome};
+use cofferdam_run::limits::Spend;
+use cofferdam_run::posture::LayerStatus;
+use cofferdam_run::{Outcome, Record, RunId};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::cmd::run::watch_cause;
+use crate::error::CliError;
+use crate::out::{Out, Tone, bytes, count, money};
+
+pub(crate) async fn show(app: &App, run: &str) -> Result<ExitCode, CliError> {
+    let host = app.host().await?;
+    let id = app.resolve(&host, run).await?;
+    let Some(record) = stored_record(&host, &id).await? else {
+        let live = host.ledger().run(&id).await?;
+        if app.out.json {
+            app.out.json(&json!({ "run": id, "state": live.state.name(), "cancel_requested": live.cancel.is_some() }));
+        } else {
+            app.out.line(&format!(
+                "run {id} is {}; watch it with: cofferdam logs -f {id}",
+                live.state.name()
+            ));
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    if app.out.json {
+        app.out.json(&view(&record));
+    } else {
+        details(app.out, &record);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The sealed record of a run that is over.
+pub(crate) async fn stored_record(
+    host: &cofferdam_daemon::Host,
+    id: &RunId,
+) -> Result<Option<Record>, CliError> {
+    match host.ledger().record(id).await? {
+        None => Ok(None),
+        Some(text) => serde_json::from_str(&text).map(Some).map_err(CliError::other),
+    }
+}
+
+/// The final result, in two or three lines.
+pub(crate) fn result(out: Out, record: &Record) {
+    let verdict = &record.verdict;
+    let tone = match verdict.outcome {
+        Outcome::Completed => Tone::Good,
+        Outcome::Failed => Tone::Bad,
+        Outcome::Cancelled => Tone::Warn,
+    };
+    out.line(&format!("{}  {}", out.tone(tone, verdict.outcome.as_str()), verdict.summary));
+    if let Some(cause) = &verdict.cause {
+        out.line(&format!("  cause    {} {cause}", cause.code()));
+    }
+    for warning in &verdict.warnings {
+        out.line(&format!("  warning  {} {}", warning.code, warning.text));
+    }
+    if let Some(CollectOutcome::Fetched { reference, commits, .. }) = collected(record) {
+        out.line(&format!("  commits  {} on {reference}", commits));
+        out.line(&format!(
+            "  review   cofferdam diff {0}   then   cofferdam apply {0}",
+            record.run
+        ));
+    }
+    if let Some(spend) = spend(record) {
+        out.line(&format!("  spend    {}", spend_line(spend)));
+    }
+}
+
+fn spend_line(spend: &Spend) -> String {
+    let mut text =
+        format!("{} tokens in {}", spend.tokens(), count(spend.model_calls, "model call"));
+    if let Some(micro_usd) = spend.micro_usd {
+        text.push_str(&format!(", {}", money(micro_usd)));
+    }
+    if spend.calls_counted_by_size > 0 {
+        text.push_str(&format!(" ({} counted by size)", spend.calls_counted_by_size));
+    }
+    text
+}
+
+fn details(out: Out, record: &Record) {
+    out.line(&format!("run {}", out.tone(Tone::Strong, record.run.as_str())));
+    result(out, record);
+    for fact in record.facts() {
+        match fact {
+            Fact::Armed { version, spec } => {
+                if !spec.task.is_empty() {
+                    out.line(&format!(
+                        "  task     {}",
+                        cofferdam_daemon::text::line(&spec.task, 300)
+                    ));
+                }
+                out.line(&format!("  made by  cofferdam {version}, {} engine", spec.engine));
+                out.line(&format!("  checkout {}", spec.checkout));
+            }
+            Fact::Snapshot { base, branch, uncommitted_paths, .. } => {
+                let branch = branch.as_deref().unwrap_or("detached HEAD");
+                out.line(&format!(
+                    "  base     {base} ({branch}, {} included)",
+                    count(*uncommitted_paths, "uncommitted path"),
+                ));
+            }
+            Fact::Posture { layers, .. } => {
+                let held = layers.iter().filter(|l| l.status.is_enforced()).count();
+                out.line(&format!("  posture  {held} of {} layers enforced", layers.len()));
+                for report in layers {
+                    if let LayerStatus::Degraded { reason } | LayerStatus::Absent { reason } =
+                        &report.status
+                    {
+                        out.line(&format!("           {}: {reason}", report.layer.as_str()));
+                    }
+                }
+            }
+            Fact::Collected { outcome: CollectOutcome::Fetched { subjects, .. }, .. } => {
+                for subject in subjects {
+                    out.line(&format!("           {subject}"));
+                }
+            }
+            Fact::AgentEnded { report_claim, .. } if !report_claim.is_empty() => {
+                out.line("  the agent reports (a claim):");
+                for line in report_claim.lines().take(40) {
+                    out.line(&format!("           {line}"));
+                }
+            }
+            Fact::Canary { found_in, searched } => {
+                let found = if found_in.is_empty() {
+                    "no secret found in"
+                } else {
+                    "SECRET FOUND; searched"
+                };
+                out.line(&format!("  secrets  {found} {}", searched.join(", ")));
+            }
+            Fact::Teardown { .. } | Fact::Retained { .. } | Fact::Stopped { .. } => {
+                let (kind, line) = fact_line(fact);
+                out.line(&format!("  {kind:<8} {line}"));
+            }
+            _ => {}
+        }
+    }
+    let (admitted, refused) = egress_counts(record);
+    out.line(&format!(
+        "  egress   {admitted} admitted, {refused} refused   (cofferdam egress show {})",
+        record.run
+    ));
+}
+
+fn egress_counts(record: &Record) -> (u64, u64) {
+    let mut counts = (0, 0);
+    for fact in record.facts() {
+        match fact {
+            Fact::Egress { admitted: true, .. } => counts.0 += 1,
+            Fact::Egress { admitted: false, .. } => counts.1 += 1,
+            _ => {}
+        }
+    }
+    counts
+}
+
+fn collected(record: &Record) -> Option<&CollectOutcome> {
+    record.facts().find_map(|f| match f {
+        Fact::Collected { outcome, .. } => Some(outcome),
+        _ => None,
+    })
+}
+
+fn spend(record: &Record) -> Option<&Spend> {
+    record.facts().find_map(|f| match f {
+        Fact::Spent { spend } => Some(spend),
+        _ => None,
+    })
+}
+
+/// Commit that the run started from.
+pub(crate) fn base(record: &Record) -> Option<cofferdam_run::ObjectId> {
+    record.facts().find_map(|f| match f {
+        Fact::Snapshot { base, .. } => Some(base.clone()),
+        _ => None,
+    })
+}
+
+/// Checkout that the run was started on.
+pub(crate) fn checkout(record: &Record) -> Option<String> {
+    record.facts().find_map(|f| match f {
+        Fact::Armed { spec, .. } => Some(spec.checkout.clone()),
+        _ => None,
+    })
+}
+
+/// The run brought commits back.
+pub(crate) fn has_commits(record: &Record) -> bool {
+    matches!(collected(record), Some(CollectOutcome::Fetched { .. }))
+}
+
+/// What `--json` gives.
+pub(crate) fn view(record: &Record) -> Value {
+    let (admitted, refused) = egress_counts(record);
+    let layers = record.facts().find_map(|f| match f {
+        Fact::Posture { layers, .. } => Some(layers),
+        _ => None,
+    });
+    let report = record.facts().find_map(|f| match f {
+        Fact::AgentEnded { report_claim, .. } => Some(report_claim),
+        _ => None,
+    });
+    json!({
+        "run": record.run,
+        "outcome": record.verdict.outcome,
+        "verdict": record.verdict,
+        "base": base(record),
+        "checkout": checkout(record),
+        "collected": collected(record),
+        "spend": spend(record),
+        "egress": { "admitted": admitted, "refused": refused },
+        "posture": layers,
+        "report_claim": report,
+        "record_head": record.head,
+    })
+}
+
+/// A fact as kind and line.
+pub(crate) fn fact_line(fact: &Fact) -> (&'static str, String) {
+    let text = |kind, line: String| (kind, line);
+    match fact {
+        Fact::Armed { spec, .. } => {
+            text("armed", format!("{} engine, {}", spec.engine, spec.checkout))
+        }
+        Fact::Snapshot { base, uncommitted_paths, bundle_bytes, .. } => text(
+            "snapshot",
+            format!(
+                "{base}, {}, {}",
+                count(*uncommitted_paths, "uncommitted path"),
+                bytes(*bundle_bytes)
+            ),
+        ),
+        Fact::SandboxPrepared { engine, engine_version, sandbox, .. } => {
+            text("prepared", format!("{engine} ({engine_version}) {sandbox}"))
+        }
+        Fact::Posture { layers, .. } => {
+            let held = layers.iter().filter(|l| l.status.is_enforced()).count();
+            text("posture", format!("{held} of {} layers enforced", layers.len()))
+        }
+        Fact::WorkspaceIn { head_claim } => text("workspace in", head_claim.to_string()),
+        Fact::AgentStarted { program } => text("agent started", program.clone()),
+        Fact::AgentClaim { kind, text: line } => text("agent", format!("{kind}: {line}")),
+        Fact::Egress { target, admitted, reason, bytes_out, bytes_in, outcome, .. } => {
+            let verb = if *admitted { "admitted" } else { "refused" };
+            text(
+                "egress",
+                format!(
+                    "{verb} {target} ({reason}) out {} in {} {outcome}",
+                    bytes(*bytes_out),
+                    bytes(*bytes_in)
+                ),
+            )
+        }
+        Fact::ModelCall { request, model, status, refusal, usage, .. } => {
+            let refused = refusal.as_ref().map(|r| format!(" refused {r}")).unwrap_or_default();
+            text(
+                "model call",
+                format!("{request} {model} {status}{refused}, {} tokens", usage.tokens()),
+            )
+        }
+        Fact::Truncated { kind, count } => {
+            text("truncated", format!("{count} more of {kind} were not kept"))
+        }
+        Fact::PromptUnanswered { text: line } => text("prompt", format!("unanswered: {line}")),
+        Fact::Stopped { cause } => text("stopped", watch_cause(cause)),
+        Fact::AgentEnded { code_claim, signal_claim, .. } => match (code_claim, signal_claim) {
+            (Some(code), _) => text("agent ended", format!("exit code {code}")),
+            (None, Some(signal)) => text("agent ended", format!("killed by signal {signal}")),
+            (None, None) => text("agent ended", "unknown".to_owned()),
+        },
+        Fact::GuestError { message_claim } => text("guest error", message_claim.clone()),
+        Fact::Collected { outcome, .. } => match outcome {
+            CollectOutcome::NoCommits => text("collected", "no commits".to_owned()),
+            CollectOutcome::Fetched { reference, commits, .. } => {
+                text("collected", format!("{} on {reference}", count(*commits, "commit")))
+            }
+            CollectOutcome::Failed { reason, .. } => text("collected", format!("FAILED: {reason}")),
+        },
+        Fact::SandboxEnded { exit, oom_killed } => {
+            let oom = if *oom_killed { ", out of memory" } else { "" };
+            text(
+                "sandbox ended",
+                format!(
+                    "{}{oom}",
+                    exit.map_or_else(|| "by a signal".to_owned(), |c| format!("exit code {c}"))
+                ),
+            )
+        }
+        Fact::Teardown { outcome } => match outcome {
+            TeardownOutcome::Removed => text("teardown", "removed, verified".to_owned()),
+            TeardownOutcome::AlreadyGone => text("teardown", "was gone already".to_owned()),
+            TeardownOutcome::Failed { detail } => text("teardown", format!("FAILED: {detail}")),
+        },
+        Fact::Canary { found_in, .. } if found_in.is_empty() => {
+            text("secrets", "none found".to_owned())
+        }
+        Fact::Canary { found_in, .. } => {
+            text("secrets", format!("FOUND in {}", found_in.join(", ")))
+        }
+        Fact::Spent { spend } => text("spent", spend_line(spend)),
+        Fact::Retained { kind, place, .. } => text("kept", format!("{kind} at {place}")),
+        Fact::Note { text: line } => text("note", line.clone()),
+    }
+}

@@ -1,0 +1,369 @@
+//! The operator's configuration: parsed once into types that cannot be half-valid.
+//!
+//! It belongs to the host. Nothing in a repository is read here, and no environment variable: the
+//! caller hands in the text and, later, the values of the variables that it names.
+
+mod providers;
+mod units;
+
+use std::collections::BTreeMap;
+
+use cofferdam_run::EngineKind;
+use cofferdam_run::posture::Layer;
+use cofferdam_run::spec::Resources;
+use serde::Deserialize;
+
+pub use providers::{Provider, ResolvedModel, builtin_providers, resolve_model};
+pub use units::{parse_bytes, parse_duration_ms, parse_micro_usd};
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It is no TOML, or a value has the wrong type or an unknown key.
+    #[error("{place}: {message}")]
+    Syntax {
+        /// File, and the path of the key where known.
+        place: String,
+        /// What is wrong.
+        message: String,
+        /// The nearest known key.
+        nearest: Option<String>,
+    },
+    /// A value is well-formed and makes no sense.
+    #[error("{key}: {message}")]
+    Value {
+        /// Dotted path of the key.
+        key: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+impl ConfigError {
+    /// Stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "CONFIG-001",
+            Self::Value { .. } => "CONFIG-002",
+        }
+    }
+
+    fn value(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Value { key: key.into(), message: message.into() }
+    }
+}
+
+/// The whole configuration; every part has a default.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Defaults of runs.
+    pub run: RunSection,
+    /// What the sandbox may reach.
+    pub egress: EgressSection,
+    /// Local services by alias: the one way to a loopback or private address.
+    pub services: BTreeMap<String, String>,
+    /// Model providers, beside and over the built-in ones.
+    pub providers: BTreeMap<String, Provider>,
+    /// The Docker engine.
+    pub docker: DockerSection,
+    /// The native engine.
+    pub native: NativeSection,
+    /// How long things are kept.
+    pub retention: RetentionSection,
+}
+
+/// `[run]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunSection {
+    /// `native` or `docker`.
+    pub engine: Option<EngineKind>,
+    /// `PROVIDER/MODEL`.
+    pub model: Option<String>,
+    /// Wall clock, such as `90m`.
+    pub wall_clock: Option<String>,
+    /// Model tokens.
+    pub tokens: Option<u64>,
+    /// Money in US dollars, such as `"2.50"`.
+    pub money: Option<String>,
+    /// Model calls.
+    pub model_calls: Option<u64>,
+    /// Turns of the built-in agent.
+    pub max_steps: Option<u32>,
+    /// Bytes sent to admitted hosts, such as `256MiB`.
+    pub egress_bytes_out: Option<String>,
+    /// Bytes of agent output kept, such as `16MiB`.
+    pub output: Option<String>,
+    /// Memory, such as `4GiB`.
+    pub memory: Option<String>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Cores, such as `2` or `0.5`.
+    pub cpus: Option<f64>,
+    /// Size of `/tmp`.
+    pub tmp: Option<String>,
+    /// Layers that may be missing.
+    pub accept_degraded: Vec<String>,
+}
+
+/// `[egress]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EgressSection {
+    /// `host:port` or `*.suffix:port`.
+    pub allow: Vec<String>,
+    /// Beats `allow`.
+    pub deny: Vec<String>,
+}
+
+/// `[docker]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DockerSection {
+    /// `unix:///path` or `tcp://127.0.0.1:PORT`; `DOCKER_HOST` otherwise.
+    pub host: Option<String>,
+    /// `IMAGE@sha256:…`; made from the host's own files otherwise.
+    pub base: Option<String>,
+}
+
+/// `[native]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NativeSection {
+    /// An unpacked image to use instead of the host's `/usr`.
+    pub root: Option<std::path::PathBuf>,
+}
+
+/// `[retention]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionSection {
+    /// How long salvaged work is kept, such as `14d`.
+    pub salvage: String,
+}
+
+impl Default for RetentionSection {
+    fn default() -> Self {
+        Self { salvage: "14d".to_owned() }
+    }
+}
+
+impl Config {
+    /// Parses the text of the file `place`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Syntax`] with the nearest known key, or [`ConfigError::Value`].
+    pub fn parse(text: &str, place: &str) -> Result<Self, ConfigError> {
+        let syntax = |path: String, message: String| {
+            let place = if path.is_empty() || path == "." {
+                place.to_owned()
+            } else {
+                format!("{place}, at {path}")
+            };
+            let nearest = nearest_key(&message);
+            ConfigError::Syntax { place, message, nearest }
+        };
+        let document = toml::Deserializer::parse(text)
+            .map_err(|e| syntax(String::new(), e.message().to_owned()))?;
+        let config: Self = serde_path_to_error::deserialize(document)
+            .map_err(|e| syntax(e.path().to_string(), e.inner().message().to_owned()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Everything that a type alone does not catch.
+    fn check(&self) -> Result<(), ConfigError> {
+        self.resources()?;
+        self.budgets()?;
+        self.salvage_ms()?;
+        for name in &self.run.accept_degraded {
+            parse_layer(name)?;
+        }
+        for (name, provider) in &self.providers {
+            provider.check(name)?;
+        }
+        Ok(())
+    }
+
+    /// Resource limits of a run.
+    ///
+    /// # Errors
+    /// A value out of range.
+    pub fn resources(&self) -> Result<Resources, ConfigError> {
+        let mut resources = Resources::default();
+        if let Some(text) = &self.run.memory {
+            resources.memory_bytes = bytes("run.memory", text, 64 << 20)?;
+        }
+        if let Some(text) = &self.run.tmp {
+            resources.tmp_bytes = bytes("run.tmp", text, 1 << 20)?;
+        }
+        if let Some(pids) = self.run.pids {
+            if !(16..=65_536).contains(&pids) {
+                return Err(ConfigError::value("run.pids", "use 16 to 65536"));
+            }
+            resources.pids = pids;
+        }
+        if let Some(cpus) = self.run.cpus {
+            if !(0.05..=1024.0).contains(&cpus) {
+                return Err(ConfigError::value("run.cpus", "use 0.05 to 1024"));
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "checked to be 0.05 to 1024 one line above"
+            )]
+            let millis = (cpus * 1000.0).round() as u64;
+            resources.cpu_millis = millis;
+        }
+        Ok(resources)
+    }
+
+    /// Budgets of a run.
+    ///
+    /// # Errors
+    /// A value out of range.
+    pub fn budgets(&self) -> Result<cofferdam_run::Budgets, ConfigError> {
+        let mut budgets = cofferdam_run::Budgets::default();
+        if let Some(text) = &self.run.wall_clock {
+            budgets.wall_clock_ms = wall_clock("run.wall_clock", text)?;
+        }
+        if let Some(tokens) = self.run.tokens {
+            budgets.tokens = positive("run.tokens", tokens)?;
+        }
+        if let Some(calls) = self.run.model_calls {
+            budgets.model_calls = positive("run.model_calls", calls)?;
+        }
+        if let Some(text) = &self.run.money {
+            let money = parse_micro_usd(text).map_err(|m| ConfigError::value("run.money", m))?;
+            budgets.micro_usd = Some(positive("run.money", money)?);
+        }
+        if let Some(text) = &self.run.egress_bytes_out {
+            budgets.egress_bytes_out = bytes("run.egress_bytes_out", text, 0)?;
+        }
+        if let Some(text) = &self.run.output {
+            budgets.output_bytes = bytes("run.output", text, 1024)?;
+        }
+        Ok(budgets)
+    }
+
+    /// How long salvaged work is kept, milliseconds.
+    ///
+    /// # Errors
+    /// No duration.
+    pub fn salvage_ms(&self) -> Result<u64, ConfigError> {
+        parse_duration_ms(&self.retention.salvage)
+            .map_err(|m| ConfigError::value("retention.salvage", m))
+    }
+}
+
+/// A wall clock budget between a second and a day.
+///
+/// # Errors
+/// No duration, or out of range.
+pub fn wall_clock(key: &str, text: &str) -> Result<u64, ConfigError> {
+    let ms = parse_duration_ms(text).map_err(|m| ConfigError::value(key, m))?;
+    if !(1_000..=24 * 3_600_000).contains(&ms) {
+        return Err(ConfigError::value(key, "use 1s to 24h"));
+    }
+    Ok(ms)
+}
+
+/// The layer of that name.
+///
+/// # Errors
+/// Unknown, with the nearest known name.
+pub fn parse_layer(name: &str) -> Result<Layer, ConfigError> {
+    Layer::parse(name).ok_or_else(|| {
+        let known: Vec<&str> = Layer::ALL.iter().map(|l| l.as_str()).collect();
+        let nearest = nearest(name, &known).unwrap_or("memory_limit");
+        ConfigError::value(
+            "accept_degraded",
+            format!(
+                "unknown layer {name:?}; did you mean {nearest:?}? Known: {}",
+                known.join(", ")
+            ),
+        )
+    })
+}
+
+fn positive(key: &str, value: u64) -> Result<u64, ConfigError> {
+    if value == 0 { Err(ConfigError::value(key, "must be more than zero")) } else { Ok(value) }
+}
+
+fn bytes(key: &str, text: &str, least: u64) -> Result<u64, ConfigError> {
+    let value = parse_bytes(text).map_err(|m| ConfigError::value(key, m))?;
+    if value < least {
+        return Err(ConfigError::value(key, format!("must be at least {least} bytes")));
+    }
+    Ok(value)
+}
+
+/// The known word nearest to `word`, when it is near at all.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|k| (strsim::jaro_winkler(word, k), *k))
+        .filter(|(score, _)| *score > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, k)| k)
+}
+
+/// Reads serde's "unknown field `x`, expected one of `a`, `b`" and finds the nearest known name.
+fn nearest_key(message: &str) -> Option<String> {
+    let (head, tail) = message.split_once(", expected ")?;
+    let unknown = head.split('`').nth(1)?;
+    let known: Vec<&str> = tail.split('`').skip(1).step_by(2).collect();
+    nearest(unknown, &known).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        let config = Config::parse("", "config.toml").unwrap();
+        assert_eq!(config.budgets().unwrap(), cofferdam_run::Budgets::default());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        let error = Config::parse("[run]\nwal_clock = \"3m\"\n", "config.toml").unwrap_err();
+        let ConfigError::Syntax { place, nearest, .. } = &error else { panic!("{error}") };
+        assert_eq!(nearest.as_deref(), Some("wall_clock"));
+        assert!(place.contains("config.toml") && place.contains("run"), "{place}");
+    }
+
+    #[test]
+    fn values_are_checked_when_the_file_is_read() {
+        for (text, key) in [
+            ("[run]\nmemory = \"12 potatoes\"", "run.memory"),
+            ("[run]\nwall_clock = \"30h\"", "run.wall_clock"),
+            ("[run]\ntokens = 0", "run.tokens"),
+            ("[run]\ncpus = 0.0", "run.cpus"),
+            ("[run]\npids = 1", "run.pids"),
+            ("[retention]\nsalvage = \"soon\"", "retention.salvage"),
+            ("[run]\naccept_degraded = [\"memory_limits\"]", "accept_degraded"),
+        ] {
+            let error = Config::parse(text, "c").unwrap_err();
+            let ConfigError::Value { key: got, .. } = &error else { panic!("{text}: {error}") };
+            assert_eq!(got, key, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_layer_names_the_nearest() {
+        let error = parse_layer("memory_limits").unwrap_err().to_string();
+        assert!(error.contains("did you mean \"memory_limit\""), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_engine_is_refused_by_name() {
+        let error = Config::parse("[run]\nengine = \"dokcer\"", "c").unwrap_err();
+        let ConfigError::Syntax { nearest, .. } = &error else { panic!("{error}") };
+        assert_eq!(nearest.as_deref(), Some("docker"));
+    }
+}

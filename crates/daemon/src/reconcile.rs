@@ -1,0 +1,229 @@
+//! Reconciliation: runs whose process is gone are wound up, sandboxes that nobody owns are removed.
+//!
+//! The engine is the truth about sandboxes, the ledger about runs. Nothing of another instance and
+//! nothing of a live run is touched.
+
+use std::collections::BTreeSet;
+
+use cofferdam_ledger::{Appended, ListFilter, Settlement};
+use cofferdam_run::fact::{CollectOutcome, Fact, StopCause, TeardownOutcome};
+use cofferdam_run::{EngineKind, RunEvent, RunId, TimestampMs};
+
+use crate::error::HostError;
+use crate::host::Host;
+use crate::monitor::LEASE_TTL_MS;
+use crate::paths::create_private_dir;
+use crate::windup::remove_dir;
+
+/// What a sweep did.
+#[derive(Debug, Default, serde::Serialize)]
+pub struct SweepReport {
+    /// Runs whose process was lost, now settled.
+    pub settled: Vec<String>,
+    /// Sandboxes removed, as `engine run`.
+    pub removed: Vec<String>,
+    /// Directories removed.
+    pub directories: Vec<String>,
+    /// What could not be removed, and why.
+    pub failed: Vec<String>,
+    /// Engines that could not be asked.
+    pub unreachable: Vec<String>,
+}
+
+impl SweepReport {
+    /// True when there was nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.settled.is_empty()
+            && self.removed.is_empty()
+            && self.directories.is_empty()
+            && self.failed.is_empty()
+    }
+}
+
+impl Host {
+    /// Settles lost runs and removes what they left.
+    ///
+    /// # Errors
+    /// The ledger cannot be used.
+    pub async fn sweep(&self) -> Result<SweepReport, HostError> {
+        let mut report = SweepReport::default();
+        let now = self.clock.now();
+        for run in self.ledger.expired(now).await? {
+            if self.settle_lost(&run.id, run.spec.engine, now, &mut report).await? {
+                report.settled.push(run.id.to_string());
+            }
+        }
+        let live = self.live().await?;
+        for kind in EngineKind::ALL {
+            self.sweep_engine(kind, &live, &mut report).await;
+        }
+        self.sweep_directories(&live, &mut report);
+        Ok(report)
+    }
+
+    async fn live(&self) -> Result<BTreeSet<RunId>, HostError> {
+        let filter = ListFilter { live_only: true, ..ListFilter::default() };
+        Ok(self.ledger.list(filter, u32::MAX).await?.into_iter().map(|row| row.id).collect())
+    }
+
+    /// Takes a lost run over, removes its sandbox, saves its work, judges and settles it.
+    async fn settle_lost(
+        &self,
+        id: &RunId,
+        kind: EngineKind,
+        now: TimestampMs,
+        report: &mut SweepReport,
+    ) -> Result<bool, HostError> {
+        let owner = format!("sweep in process {}", std::process::id());
+        let Some(lease) = self.ledger.claim(id, &owner, now, LEASE_TTL_MS).await? else {
+            return Ok(false);
+        };
+        let at = || self.clock.now();
+        // A run that was past its end already knows no such event; settling is what counts.
+        let moved = self.ledger.apply(id, Some(lease.epoch), RunEvent::HostLost, at()).await?;
+        tracing::info!(run = %id, result = ?moved, "lost run taken over");
+        let fact = Fact::Stopped { cause: StopCause::HostLost };
+        self.keep(id, lease.epoch, fact).await?;
+        let facts = self.ledger.facts(id).await?;
+        let started = facts.iter().any(|(_, f)| matches!(f, Fact::AgentStarted { .. }));
+        let collected = facts.iter().any(|(_, f)| matches!(f, Fact::Collected { .. }));
+        let salvage = if started && !collected { self.salvage_directory(id) } else { None };
+        if started && !collected {
+            let outcome = CollectOutcome::Failed {
+                reason: "the process that supervised the run was lost".to_owned(),
+                salvage: salvage.clone(),
+            };
+            let fact = Fact::Collected { head_claim: None, commits_claim: 0, outcome };
+            self.keep(id, lease.epoch, fact).await?;
+        }
+        if let Some(place) = salvage {
+            let until_ms = at().plus_ms(self.config.salvage_ms().unwrap_or(14 * 86_400_000)).0;
+            let fact = Fact::Retained { kind: "salvage".to_owned(), place, until_ms };
+            self.keep(id, lease.epoch, fact).await?;
+        }
+        let prepared = facts.iter().any(|(_, f)| matches!(f, Fact::SandboxPrepared { .. }));
+        if prepared {
+            let outcome = self.remove_run(kind, id).await;
+            if matches!(outcome, TeardownOutcome::Removed) {
+                report.removed.push(format!("{kind} {id}"));
+            }
+            self.keep(id, lease.epoch, Fact::Teardown { outcome }).await?;
+        }
+        let settled = self.ledger.settle(id, lease.epoch, at()).await?;
+        Ok(matches!(settled, Settlement::Done { .. }))
+    }
+
+    async fn keep(&self, id: &RunId, epoch: u64, fact: Fact) -> Result<(), HostError> {
+        match self.ledger.append_fact(id, epoch, self.clock.now(), fact).await? {
+            Appended::Lost(_) => Err(HostError::TakenOver(id.clone())),
+            Appended::Kept { .. } | Appended::Counted => Ok(()),
+        }
+    }
+
+    /// Moves what a lost native run left behind out of the way of the teardown.
+    fn salvage_directory(&self, id: &RunId) -> Option<String> {
+        let work = self.paths.run(id).work();
+        let place = self.paths.salvage(id);
+        let repo = work.join("repo");
+        let filled = std::fs::read_dir(&repo).is_ok_and(|mut d| d.next().is_some());
+        if !filled || create_private_dir(&place).is_err() {
+            return None;
+        }
+        std::fs::rename(&repo, place.join("work")).ok()?;
+        Some(place.display().to_string())
+    }
+
+    async fn remove_run(&self, kind: EngineKind, id: &RunId) -> TeardownOutcome {
+        let failed = |detail: String| TeardownOutcome::Failed { detail };
+        let engine = match self.engines.get(kind).await {
+            Ok(engine) => engine,
+            Err(error) => return failed(error.to_string()),
+        };
+        match engine.list(&self.instance).await {
+            Err(error) => failed(error.to_string()),
+            Ok(found) => {
+                let mut outcome = TeardownOutcome::AlreadyGone;
+                for sandbox in found.iter().filter(|f| &f.run == id) {
+                    outcome = engine.remove(sandbox).await;
+                    if matches!(outcome, TeardownOutcome::Failed { .. }) {
+                        break;
+                    }
+                }
+                outcome
+            }
+        }
+    }
+
+    async fn sweep_engine(
+        &self,
+        kind: EngineKind,
+        live: &BTreeSet<RunId>,
+        report: &mut SweepReport,
+    ) {
+        if self.parts(kind).is_err() {
+            return;
+        }
+        let listed = match self.engines.get(kind).await {
+            Ok(engine) => engine.list(&self.instance).await.map(|found| (engine, found)),
+            Err(error) => Err(error),
+        };
+        let (engine, found) = match listed {
+            Ok(listed) => listed,
+            Err(error) => {
+                report.unreachable.push(format!("{kind}: {error}"));
+                return;
+            }
+        };
+        for sandbox in found.iter().filter(|f| !live.contains(&f.run)) {
+            match engine.remove(sandbox).await {
+                TeardownOutcome::Failed { detail } => {
+                    report.failed.push(format!("{kind} {}: {detail}", sandbox.run))
+                }
+                TeardownOutcome::Removed | TeardownOutcome::AlreadyGone => {
+                    report.removed.push(format!("{kind} {}", sandbox.run));
+                }
+            }
+        }
+    }
+
+    /// Removes run directories of settled runs, and salvage whose time is over.
+    fn sweep_directories(&self, live: &BTreeSet<RunId>, report: &mut SweepReport) {
+        let entries = std::fs::read_dir(self.paths.runs()).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let ours = name.parse::<RunId>().is_ok_and(|id| !live.contains(&id));
+            if !ours {
+                continue;
+            }
+            match remove_dir(&entry.path()) {
+                Ok(_) => report.directories.push(entry.path().display().to_string()),
+                Err(error) => report.failed.push(format!("{}: {error}", entry.path().display())),
+            }
+        }
+        let keep_ms = self.config.salvage_ms().unwrap_or(14 * 86_400_000);
+        let salvage =
+            std::fs::read_dir(self.paths.data().join("salvage")).into_iter().flatten().flatten();
+        for entry in salvage {
+            let old = entry
+                .metadata()
+                .and_then(|m| m.modified())
+                .ok()
+                .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok())
+                .is_some_and(|t| {
+                    self.clock
+                        .now()
+                        .0
+                        .saturating_sub(u64::try_from(t.as_millis()).unwrap_or(u64::MAX))
+                        > keep_ms
+                });
+            if !old {
+                continue;
+            }
+            match remove_dir(&entry.path()) {
+                Ok(_) => report.directories.push(entry.path().display().to_string()),
+                Err(error) => report.failed.push(format!("{}: {error}", entry.path().display())),
+            }
+        }
+    }
+}

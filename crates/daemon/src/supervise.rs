@@ -1,0 +1,495 @@
+//! The life of one run, from the claim to the verdict.
+//!
+//! Every step leaves facts; whatever goes wrong, the run is wound up, judged by its facts, and
+//! settled. It never decides by itself that a run went well: [`cofferdam_run::judge`] does.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cofferdam_broker::egress::{EgressConfig, EgressDoor, Limits, SystemResolver, TcpDialler};
+use cofferdam_broker::gateway::ModelGateway;
+use cofferdam_broker::{BrokerLog, RunToken};
+use cofferdam_ledger::Applied;
+use cofferdam_link::Link;
+use cofferdam_policy::Authority;
+use cofferdam_run::fact::{Fact, StopCause};
+use cofferdam_run::posture::{Layer, LayerReport, LayerStatus, Probe};
+use cofferdam_run::spec::{AgentSpec, RunSpec};
+use cofferdam_run::{Record, RunEvent, RunId};
+use cofferdam_sandbox::{Control, Running, SandboxSpec};
+use cofferdam_wire::{AgentStart, GitIdentity, StartSpec, WorkspaceSpec};
+use cofferdam_workspace::Snapshot;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::arm::{Armed, entropy, gateway_config};
+use crate::canary::Needles;
+use crate::doors::Doors;
+use crate::environment::environment;
+use crate::error::HostError;
+use crate::facts::Facts;
+use crate::host::Host;
+use crate::monitor::{LEASE_TTL_MS, Monitor};
+use crate::paths::{RunPaths, create_private_dir};
+use crate::progress::{Progress, Watcher};
+use crate::session::{self, End, Plan, PostureCheck, Stages};
+use crate::windup::{self, Windup};
+
+/// A sandbox lives at most this much longer than its run's wall clock before any sweep may take it.
+const TTL_SLACK_MS: u64 = 30 * 60 * 1000;
+/// Bytes of the guest's standard error that are kept; more is read and dropped.
+pub const MAX_GUEST_LOG_BYTES: u64 = 1 << 20;
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct RunReport {
+    /// The run.
+    pub run: RunId,
+    /// Its record, verdict included.
+    pub record: Record,
+}
+
+pub(crate) struct Ctx<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) id: RunId,
+    pub(crate) spec: RunSpec,
+    pub(crate) epoch: u64,
+    pub(crate) facts: Facts,
+    pub(crate) watcher: Arc<dyn Watcher>,
+    pub(crate) needles: Needles,
+    pub(crate) paths: RunPaths,
+}
+
+impl Ctx<'_> {
+    /// Moves the run on. What cannot be moved any more (a terminal run, a lost lease) is told by the
+    /// ledger at settling; until then the facts go on.
+    pub(crate) async fn apply(&self, event: RunEvent) {
+        let name = event.name();
+        match self.host.ledger.apply(&self.id, Some(self.epoch), event, self.host.clock.now()).await
+        {
+            Ok(Applied::Done { .. }) => {}
+            Ok(other) => {
+                tracing::warn!(run = %self.id, event = name, result = ?other, "transition not made")
+            }
+            Err(error) => {
+                tracing::error!(run = %self.id, event = name, error = %error, "transition not stored")
+            }
+        }
+    }
+
+    /// Records and applies a stop that the session did not record itself.
+    async fn stop(&self, cause: StopCause) {
+        self.facts.host(Fact::Stopped { cause: cause.clone() }).await;
+        self.watcher.tell(Progress::Stopping { cause: cause.clone() });
+        self.apply(RunEvent::StopRequested { cause }).await;
+    }
+}
+
+#[async_trait]
+impl Stages for Ctx<'_> {
+    async fn guest_ready(&mut self) {
+        self.apply(RunEvent::GuestReady).await;
+    }
+    async fn agent_started(&mut self) {
+        self.apply(RunEvent::AgentStarted).await;
+    }
+    async fn agent_ended(&mut self) {
+        self.apply(RunEvent::AgentEnded).await;
+    }
+    async fn stopping(&mut self, cause: &StopCause) {
+        self.apply(RunEvent::StopRequested { cause: cause.clone() }).await;
+    }
+}
+
+/// Compares the posture with what the run demands.
+struct Required<'a> {
+    spec: &'a RunSpec,
+    read_back: &'a [LayerReport],
+    outside: &'a [LayerReport],
+}
+
+impl Required<'_> {
+    /// A limit that cannot be seen from inside (no `/sys` there) holds when the host read it back.
+    fn seen_by_host(&self, layer: Layer) -> bool {
+        self.read_back
+            .iter()
+            .chain(self.outside)
+            .any(|r| r.layer == layer && r.status.is_enforced())
+    }
+}
+
+/// The first layer that does not hold and was not accepted by name.
+pub(crate) fn first_missing(spec: &RunSpec, layers: &[LayerReport]) -> Option<StopCause> {
+    layers.iter().find_map(|report| {
+        let detail = match &report.status {
+            LayerStatus::Enforced => return None,
+            LayerStatus::Degraded { reason } | LayerStatus::Absent { reason } => reason.clone(),
+        };
+        let layer = report.layer.as_str().to_owned();
+        if spec.accept_degraded.contains(&layer) {
+            return None;
+        }
+        Some(StopCause::PostureRefused { layer, detail })
+    })
+}
+
+impl PostureCheck for Required<'_> {
+    fn check(&self, probe: &Probe) -> (Vec<LayerReport>, Result<(), StopCause>) {
+        let mut layers = cofferdam_sandbox::evaluate(self.spec.engine, &self.spec.resources, probe);
+        for report in &mut layers {
+            let unseen = match report.layer {
+                Layer::MemoryLimit => probe.memory_limit.is_none(),
+                Layer::PidsLimit => probe.pids_limit.is_none(),
+                Layer::CpuLimit => probe.cpu_millis.is_none(),
+                _ => false,
+            };
+            if unseen && self.seen_by_host(report.layer) {
+                report.status = LayerStatus::Enforced;
+            }
+        }
+        let verdict = first_missing(self.spec, &layers).map_or(Ok(()), Err);
+        (layers, verdict)
+    }
+}
+
+impl Host {
+    /// Supervises an armed run to its end.
+    ///
+    /// # Errors
+    /// Only what keeps a verdict from being stored: everything else is in the record.
+    pub async fn supervise(
+        &self,
+        armed: Armed,
+        watcher: Arc<dyn Watcher>,
+        cancel: CancellationToken,
+    ) -> Result<RunReport, HostError> {
+        let id = armed.id.clone();
+        let owner = format!("process {}", std::process::id());
+        let lease = self
+            .ledger
+            .claim(&id, &owner, self.clock.now(), LEASE_TTL_MS)
+            .await?
+            .ok_or_else(|| HostError::TakenOver(id.clone()))?;
+        let paths = self.paths.run(&id);
+        create_private_dir(paths.dir()).map_err(|e| HostError::io("create", paths.dir(), e))?;
+        let (stop_sender, mut stops) = mpsc::channel(16);
+        let facts = Facts::start(
+            Arc::clone(&self.ledger),
+            id.clone(),
+            lease.epoch,
+            Arc::clone(&self.clock),
+            Arc::clone(&watcher),
+            stop_sender.clone(),
+        );
+        let spec = armed.request.spec.clone();
+        let monitor = tokio::spawn(
+            Monitor {
+                ledger: Arc::clone(&self.ledger),
+                clock: Arc::clone(&self.clock),
+                run: id.clone(),
+                epoch: lease.epoch,
+                deadline: Instant::now() + Duration::from_millis(spec.budgets.wall_clock_ms),
+                stops: stop_sender,
+                cancel,
+            }
+            .watch(),
+        );
+        let needles = plant(&armed, &paths)?;
+        watcher.tell(Progress::Armed {
+            run: id.clone(),
+            engine: spec.engine,
+            reach: armed.reach(),
+        });
+        let mut ctx = Ctx {
+            host: self,
+            id,
+            epoch: lease.epoch,
+            facts,
+            watcher,
+            needles,
+            paths,
+            spec: spec.clone(),
+        };
+        ctx.facts.host(Fact::Armed { version: env!("CARGO_PKG_VERSION").to_owned(), spec }).await;
+        let windup = run(&mut ctx, &armed, &mut stops).await;
+        let settled = windup::finish(&ctx, &armed, windup).await;
+        monitor.abort();
+        settled
+    }
+}
+
+/// Plants the marker and names every credential that must not be found anywhere.
+fn plant(armed: &Armed, paths: &RunPaths) -> Result<Needles, HostError> {
+    let marker = format!("cofferdam-canary-{}", hex::encode(entropy::<16>()?));
+    let place = paths.canary();
+    std::fs::write(&place, &marker).map_err(|e| HostError::io("write", &place, e))?;
+    let mut needles = Needles::default();
+    needles.add("canary", marker.as_bytes());
+    if let Some(key) = &armed.request.key {
+        needles.add("model key", key.expose().as_bytes());
+    }
+    Ok(needles)
+}
+
+/// Everything up to the end of the session. What is left to do is in the answer.
+async fn run(ctx: &mut Ctx<'_>, armed: &Armed, stops: &mut mpsc::Receiver<StopCause>) -> Windup {
+    let snapshot = match unless_stopped(stops, snapshot(ctx, armed)).await {
+        Ok(snapshot) => snapshot,
+        Err(cause) => {
+            ctx.stop(cause).await;
+            return Windup::default();
+        }
+    };
+    ctx.watcher.tell(Progress::Preparing { what: format!("{} sandbox", ctx.spec.engine) });
+    let sandbox_spec = SandboxSpec {
+        run: ctx.id.clone(),
+        instance: ctx.host.instance.clone(),
+        expires_at: ctx
+            .host
+            .clock
+            .now()
+            .plus_ms(ctx.spec.budgets.wall_clock_ms.saturating_add(TTL_SLACK_MS)),
+        resources: ctx.spec.resources.clone(),
+        guest_binary: armed.guest_binary.clone(),
+        run_dir: ctx.paths.dir().to_path_buf(),
+        root: ctx.host.engines.root(ctx.spec.engine),
+    };
+    let prepared = unless_stopped(stops, async {
+        armed.engine.prepare(&sandbox_spec).await.map_err(|e| host_error(e.code(), &e))
+    });
+    let prepared = match prepared.await {
+        Ok(prepared) => prepared,
+        Err(cause) => {
+            ctx.stop(cause).await;
+            return Windup { snapshot: Some(snapshot), sweep: true, ..Windup::default() };
+        }
+    };
+    // Identity first: a crash from here on finds the sandbox by it.
+    let evidence = prepared.evidence().clone();
+    ctx.apply(RunEvent::SandboxIdentified { sandbox: prepared.identity().to_owned() }).await;
+    ctx.facts
+        .host(Fact::SandboxPrepared {
+            engine: ctx.spec.engine,
+            engine_version: evidence.engine_version.clone(),
+            sandbox: prepared.identity().to_owned(),
+            hardening: evidence.hardening.clone(),
+            root: evidence.root.clone(),
+            guest: evidence.guest.clone(),
+            read_back: evidence.read_back.clone(),
+        })
+        .await;
+    if let Some(cause) = first_missing(&ctx.spec, &evidence.read_back) {
+        ctx.stop(cause).await;
+        let torn = prepared.teardown().await;
+        return Windup { snapshot: Some(snapshot), torn: Some(torn), ..Windup::default() };
+    }
+    let running = match prepared.start().await {
+        Ok(running) => running,
+        Err(error) => {
+            ctx.stop(host_error(error.code(), &error)).await;
+            return Windup { snapshot: Some(snapshot), sweep: true, ..Windup::default() };
+        }
+    };
+    session(ctx, armed, snapshot, &evidence.read_back, running, stops).await
+}
+
+fn host_error(code: &str, error: &dyn std::error::Error) -> StopCause {
+    let mut detail = format!("{code}: {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        detail.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    StopCause::HostError { detail: crate::text::line(&detail, 2_000) }
+}
+
+async fn unless_stopped<T>(
+    stops: &mut mpsc::Receiver<StopCause>,
+    work: impl Future<Output = Result<T, StopCause>>,
+) -> Result<T, StopCause> {
+    tokio::select! {
+        biased;
+        Some(cause) = stops.recv() => Err(cause),
+        result = work => result,
+    }
+}
+
+async fn snapshot(ctx: &Ctx<'_>, armed: &Armed) -> Result<Snapshot, StopCause> {
+    let snapshot = armed
+        .checkout
+        .snapshot(&ctx.id, &ctx.paths.bundle_in())
+        .await
+        .map_err(|e| host_error(e.code(), &e))?;
+    ctx.facts
+        .host(Fact::Snapshot {
+            head: snapshot.head.clone(),
+            base: snapshot.base.clone(),
+            branch: snapshot.branch.clone(),
+            uncommitted_paths: snapshot.uncommitted_paths,
+            bundle: snapshot.bundle.clone(),
+            bundle_bytes: snapshot.bundle_bytes,
+        })
+        .await;
+    ctx.watcher.tell(Progress::Snapshot {
+        base: snapshot.base.clone(),
+        uncommitted_paths: snapshot.uncommitted_paths,
+    });
+    Ok(snapshot)
+}
+
+/// Builds the doors of the run.
+fn doors(ctx: &Ctx<'_>, armed: &Armed, token: &RunToken) -> Result<Doors, HostError> {
+    let log: Arc<dyn BrokerLog> = Arc::new(ctx.facts.clone());
+    let model = match gateway_config(&armed.request, Arc::clone(&log)) {
+        Some(config) => Some(Arc::new(ModelGateway::new(config)?)),
+        None => None,
+    };
+    let egress = EgressDoor::new(EgressConfig {
+        policy: armed.policy.clone(),
+        services: armed.services.clone(),
+        token: token.clone(),
+        gatewayed: armed
+            .request
+            .spec
+            .model
+            .iter()
+            .filter_map(|m| authority_of(&m.base_url))
+            .collect(),
+        bytes_out: ctx.spec.budgets.egress_bytes_out,
+        resolver: Arc::new(SystemResolver::default()),
+        dialler: Arc::new(TcpDialler::default()),
+        log,
+        limits: Limits::default(),
+    });
+    Ok(Doors { egress, model })
+}
+
+fn authority_of(base_url: &str) -> Option<Authority> {
+    let (scheme, rest) = base_url.split_once("://")?;
+    let text = rest.split('/').next()?;
+    let port = if scheme == "https" { 443 } else { 80 };
+    Authority::parse(text).or_else(|_| Authority::parse(&format!("{text}:{port}"))).ok()
+}
+
+fn start_spec(ctx: &Ctx<'_>, armed: &Armed, snapshot: &Snapshot, token: &RunToken) -> StartSpec {
+    let spec = &ctx.spec;
+    let (name, email) = snapshot.identity.clone();
+    StartSpec {
+        run: ctx.id.to_string(),
+        workspace: WorkspaceSpec {
+            base: snapshot.base.clone(),
+            bundle_ref: snapshot.bundle_ref.clone(),
+            branch: snapshot.branch.clone().unwrap_or_else(|| "work".to_owned()),
+            object_format: snapshot.object_format.clone(),
+            identity: GitIdentity { name, email },
+        },
+        agent: match (&spec.agent, &spec.model) {
+            (AgentSpec::Builtin { max_steps }, Some(model)) => AgentStart::Builtin {
+                task: spec.task.clone(),
+                dialect: model.dialect,
+                model: model.model.clone(),
+                max_steps: *max_steps,
+            },
+            (AgentSpec::Command { argv }, _) => AgentStart::Command { argv: argv.clone() },
+            // Arming refuses a built-in agent without a model; the guest refuses an empty command.
+            (AgentSpec::Builtin { .. }, None) => AgentStart::Command { argv: Vec::new() },
+        },
+        env: environment(&ctx.id, token, spec.model.as_ref(), &armed.request.env),
+        output_bytes: spec.budgets.output_bytes,
+    }
+}
+
+async fn session(
+    ctx: &mut Ctx<'_>,
+    armed: &Armed,
+    snapshot: Snapshot,
+    read_back: &[LayerReport],
+    running: Running,
+    stops: &mut mpsc::Receiver<StopCause>,
+) -> Windup {
+    let Running { stdin, stdout, stderr, control, outside } = running;
+    tokio::spawn(keep_log(stderr, ctx.paths.guest_log()));
+    let mut windup =
+        Windup { snapshot: Some(snapshot), control: Some(control), ..Windup::default() };
+    let Some(snapshot) = windup.snapshot.clone() else { return windup };
+    let setup = entropy().map(RunToken::from_entropy).and_then(|token| {
+        let doors = doors(ctx, armed, &token)?;
+        Ok((token, doors))
+    });
+    let (token, doors) = match setup {
+        Ok(setup) => setup,
+        Err(error) => {
+            ctx.stop(host_error(error.code(), &error)).await;
+            return windup;
+        }
+    };
+    let linked =
+        tokio::time::timeout(session::HELLO_LIMIT, Link::host(cofferdam_link::join(stdout, stdin)));
+    let (link, incoming) = match unless_stopped(stops, async {
+        match linked.await {
+            Ok(Ok(link)) => Ok(link),
+            Ok(Err(error)) => {
+                tracing::warn!(run = %ctx.id, error = %error, "link not set up");
+                Err(StopCause::NoHello)
+            }
+            Err(_) => Err(StopCause::NoHello),
+        }
+    })
+    .await
+    {
+        Ok(link) => link,
+        Err(cause) => {
+            ctx.stop(cause).await;
+            return windup;
+        }
+    };
+    let start = start_spec(ctx, armed, &snapshot, &token);
+    let (bundle_in, needles, watcher) =
+        (ctx.paths.bundle_in(), ctx.needles.clone(), Arc::clone(&ctx.watcher));
+    let spec = ctx.spec.clone();
+    let id = ctx.id.clone();
+    let plan = Plan {
+        run: &id,
+        start,
+        base: snapshot.base.clone(),
+        bundle_in: &bundle_in,
+        bundle_in_bytes: snapshot.bundle_bytes,
+        bundle_out: ctx.paths.bundle_out(),
+        output_bytes: spec.budgets.output_bytes,
+        needles: &needles,
+        facts: ctx.facts.clone(),
+        watcher: watcher.as_ref(),
+    };
+    let posture = Required { spec: &spec, read_back, outside: &outside };
+    let end: End = session::run(&link, incoming, &doors, plan, &posture, ctx, stops).await;
+    link.close();
+    windup.spend = doors.model.as_ref().map(|m| m.spend());
+    windup.end = Some(end);
+    windup
+}
+
+/// Keeps the beginning of the guest's standard error and reads the rest away, so that it never blocks.
+async fn keep_log(mut stderr: Box<dyn tokio::io::AsyncRead + Send + Unpin>, place: PathBuf) {
+    let Ok(mut file) = tokio::fs::File::create(&place).await else { return };
+    let mut head = (&mut stderr).take(MAX_GUEST_LOG_BYTES);
+    let kept = tokio::io::copy(&mut head, &mut file).await;
+    if kept.is_ok_and(|n| n == MAX_GUEST_LOG_BYTES) {
+        let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+    }
+}
+
+/// Waits for the sandbox's end within `grace`, then kills it.
+pub(crate) async fn end_sandbox(
+    control: &mut Box<dyn Control>,
+    grace: Duration,
+) -> cofferdam_sandbox::SandboxExit {
+    if let Ok(exit) = tokio::time::timeout(grace, control.wait()).await {
+        return exit;
+    }
+    control.kill().await;
+    tokio::time::timeout(Duration::from_secs(10), control.wait()).await.unwrap_or_default()
+}

@@ -1,0 +1,313 @@
+//! Winding a run up: collect, search for secrets, tear down, judge, settle, clean up.
+//!
+//! The order is fixed: work is brought to safety before anything is removed, the search comes before
+//! what it searches is gone, and the verdict and the terminal state are stored together.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cofferdam_ledger::{Appended, Beat, Settlement};
+use cofferdam_run::fact::{CollectOutcome, Fact, StopCause, TeardownOutcome};
+use cofferdam_run::limits::Spend;
+use cofferdam_run::{ObjectId, Record, RunEvent};
+use cofferdam_sandbox::Control;
+use cofferdam_wire::Manifest;
+use cofferdam_workspace::{ImportRequest, Snapshot};
+
+use crate::arm::Armed;
+use crate::canary;
+use crate::error::HostError;
+use crate::monitor::LEASE_TTL_MS;
+use crate::paths::create_private_dir;
+use crate::progress::Progress;
+use crate::session::End;
+use crate::supervise::{Ctx, RunReport, end_sandbox};
+
+/// After the link is closed the guest ends by itself within this time, or is killed.
+const EXIT_GRACE: Duration = Duration::from_secs(3);
+/// Removing the sandbox and proving it; past it the verdict is settled and names what is left.
+pub(crate) const TEARDOWN_LIMIT: Duration = Duration::from_secs(60);
+
+/// What there is to wind up.
+#[derive(Default)]
+pub(crate) struct Windup {
+    pub(crate) snapshot: Option<Snapshot>,
+    /// The started sandbox.
+    pub(crate) control: Option<Box<dyn Control>>,
+    /// It was torn down already, unstarted.
+    pub(crate) torn: Option<TeardownOutcome>,
+    /// Creating or starting it failed half-way: ask the engine what there is.
+    pub(crate) sweep: bool,
+    pub(crate) end: Option<End>,
+    /// What was fetched.
+    pub(crate) head: Option<ObjectId>,
+    pub(crate) spend: Option<Spend>,
+}
+
+/// Brings everything to its end and stores the verdict.
+pub(crate) async fn finish(
+    ctx: &Ctx<'_>,
+    armed: &Armed,
+    mut windup: Windup,
+) -> Result<RunReport, HostError> {
+    ctx.apply(RunEvent::CollectStarted).await;
+    if let Some(control) = &mut windup.control {
+        let exit = end_sandbox(control, EXIT_GRACE).await;
+        ctx.facts.host(Fact::SandboxEnded { exit: exit.code, oom_killed: exit.oom_killed }).await;
+    }
+    collect(ctx, armed, &mut windup).await;
+    let canary = search(ctx, armed, &windup).await;
+    teardown(ctx, armed, &mut windup).await;
+    if let Some(spend) = windup.spend.take() {
+        ctx.facts.host(Fact::Spent { spend }).await;
+    }
+    ctx.facts.host(canary).await;
+    let unwritten = ctx.facts.flush().await;
+    let record = settle(ctx, unwritten).await?;
+    // The record is durable: what is left of the run directory is scratch.
+    if let Err(error) = std::fs::remove_dir_all(ctx.paths.dir()) {
+        tracing::warn!(run = %ctx.id, error = %error, "run directory not removed; sweep will");
+    }
+    Ok(RunReport { run: ctx.id.clone(), record })
+}
+
+/// Judges and seals. When facts could not be written the record says so rather than look whole.
+async fn settle(ctx: &Ctx<'_>, unwritten: Option<String>) -> Result<Record, HostError> {
+    let ledger = &ctx.host.ledger;
+    let now = || ctx.host.clock.now();
+    // Judging needs a valid lease: a long teardown may have outlived the last heartbeat.
+    if let Beat::Lost(_) = ledger.heartbeat(&ctx.id, ctx.epoch, now(), LEASE_TTL_MS).await? {
+        return Err(HostError::TakenOver(ctx.id.clone()));
+    }
+    if let Some(detail) = unwritten {
+        let fact = Fact::Stopped { cause: StopCause::HostError { detail } };
+        if let Appended::Lost(_) = ledger.append_fact(&ctx.id, ctx.epoch, now(), fact).await? {
+            return Err(HostError::TakenOver(ctx.id.clone()));
+        }
+    }
+    match ledger.settle(&ctx.id, ctx.epoch, now()).await? {
+        Settlement::Done { record, .. } => Ok(*record),
+        Settlement::Lost(_) => Err(HostError::TakenOver(ctx.id.clone())),
+        Settlement::Illegal(error) => {
+            Err(HostError::Internal(format!("the run could not be settled: {error}")))
+        }
+    }
+}
+
+async fn collect(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
+    let (Some(end), Some(snapshot)) = (&windup.end, &windup.snapshot) else { return };
+    if !end.agent_started {
+        return;
+    }
+    let (head_claim, commits_claim) =
+        end.manifest.as_ref().map_or((None, 0), |m| (m.head.clone(), m.commits));
+    let result = bring_home(ctx, armed, end, snapshot).await;
+    let outcome = match result {
+        Ok(outcome) => outcome,
+        Err(reason) => {
+            let reason = crate::text::line(&reason, 2_000);
+            let salvage = salvage(ctx, windup).await;
+            CollectOutcome::Failed { reason, salvage }
+        }
+    };
+    if let CollectOutcome::Fetched { commits, head, .. } = &outcome {
+        windup.head = Some(head.clone());
+        ctx.watcher.tell(Progress::Fetched { commits: *commits });
+    }
+    ctx.facts.host(Fact::Collected { head_claim, commits_claim, outcome }).await;
+}
+
+async fn bring_home(
+    ctx: &Ctx<'_>,
+    armed: &Armed,
+    end: &End,
+    snapshot: &Snapshot,
+) -> Result<CollectOutcome, String> {
+    let Some(manifest) = &end.manifest else {
+        return Err(end.guest_error.clone().unwrap_or_else(|| {
+            "the guest was gone before it could hand over its work".to_owned()
+        }));
+    };
+    if let Some(error) = &end.bundle_error {
+        return Err(error.clone());
+    }
+    let Some(head) = manifest.head.clone() else {
+        return Err("the repository in the sandbox could not be read any more".to_owned());
+    };
+    if !end.bundle {
+        return if head == snapshot.base && manifest.refs.iter().all(|r| r.oid == snapshot.base) {
+            Ok(CollectOutcome::NoCommits)
+        } else {
+            Err(format!("the guest names {head} and sent no bundle"))
+        };
+    }
+    let imported = cofferdam_workspace::import(ImportRequest {
+        checkout: &armed.checkout,
+        run: ctx.id.clone(),
+        base: snapshot.base.clone(),
+        base_bundle: ctx.paths.bundle_in(),
+        bundle: ctx.paths.bundle_out(),
+        expected_head: head,
+        expected_refs: refs(manifest),
+        quarantine: ctx.paths.quarantine(),
+    })
+    .await
+    .map_err(|e| format!("{}: {e}", e.code()))?;
+    Ok(CollectOutcome::Fetched {
+        reference: imported.reference,
+        head: imported.head,
+        commits: imported.commits,
+        subjects: imported.subjects.iter().map(|s| crate::text::line(s, 200)).collect(),
+    })
+}
+
+fn refs(manifest: &Manifest) -> Vec<(String, ObjectId)> {
+    manifest.refs.iter().map(|r| (r.name.clone(), r.oid.clone())).collect()
+}
+
+/// Keeps what there is of work that could not be fetched. Gives the place, when anything was kept.
+async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
+    let place = ctx.host.paths.salvage(&ctx.id);
+    if let Err(error) = create_private_dir(&place) {
+        tracing::error!(run = %ctx.id, error = %error, "no place for salvage");
+        return None;
+    }
+    let mut kept = false;
+    for (from, name) in
+        [(ctx.paths.bundle_in(), "base.bundle"), (ctx.paths.bundle_out(), "out.bundle")]
+    {
+        if from.exists() {
+            kept |= std::fs::rename(&from, place.join(name)).is_ok();
+        }
+    }
+    if let Some(control) = &mut windup.control {
+        match control.salvage(&place.join("work")).await {
+            Ok(true) => kept = true,
+            Ok(false) => {}
+            Err(error) => tracing::error!(run = %ctx.id, error = %error, "work not salvaged"),
+        }
+    }
+    if !kept {
+        // Removing an empty directory that was made a moment ago.
+        let _ = std::fs::remove_dir(&place);
+        return None;
+    }
+    let keep_ms = ctx.host.config.salvage_ms().unwrap_or(14 * 86_400_000);
+    let shown = place.display().to_string();
+    ctx.facts
+        .host(Fact::Retained {
+            kind: "salvage".to_owned(),
+            place: shown.clone(),
+            until_ms: ctx.host.clock.now().plus_ms(keep_ms).0,
+        })
+        .await;
+    Some(shown)
+}
+
+/// Searches for the planted marker and for every credential of the run.
+async fn search(ctx: &Ctx<'_>, armed: &Armed, windup: &Windup) -> Fact {
+    let mut found_in: Vec<String> = windup.end.iter().flat_map(|e| e.leaks.clone()).collect();
+    let mut searched = vec!["agent output".to_owned()];
+    let needles = ctx.needles.clone();
+    let trees: Vec<(PathBuf, &str)> = [
+        (ctx.paths.work(), "work directory"),
+        (ctx.host.paths.salvage(&ctx.id).join("work"), "salvaged work"),
+    ]
+    .into_iter()
+    .filter(|(place, _)| place.exists())
+    .collect();
+    let log = ctx.paths.guest_log();
+    let scanned = tokio::task::spawn_blocking(move || {
+        let (mut found, mut done) = (Vec::new(), Vec::new());
+        for (place, label) in trees {
+            let (places, whole) = canary::search_tree(&needles, &place, label);
+            found.extend(places);
+            done.push(if whole { label.to_owned() } else { format!("{label} (in part)") });
+        }
+        if let Ok(file) = std::fs::File::open(&log)
+            && let Ok(hit) = needles.find_in_reader(file)
+        {
+            found.extend(hit.map(|what| format!("guest log ({what})")));
+            done.push("guest log".to_owned());
+        }
+        (found, done)
+    })
+    .await;
+    if let Ok((found, done)) = scanned {
+        found_in.extend(found);
+        searched.extend(done);
+    }
+    if let (Some(snapshot), Some(head)) = (&windup.snapshot, &windup.head) {
+        let scratch = ctx.paths.dir().join("objects.tmp");
+        let place = armed.checkout.top();
+        match crate::objects::search(place, &snapshot.base, head, &ctx.needles, &scratch).await {
+            Ok(hit) => {
+                found_in.extend(hit.map(|what| format!("commits ({what})")));
+                searched.push("commits".to_owned());
+            }
+            Err(error) => {
+                tracing::error!(run = %ctx.id, error, "commits not searched");
+                searched.push("commits (failed)".to_owned());
+            }
+        }
+    }
+    // What is queued has to be in the ledger before the ledger is searched; a failure is told at the end.
+    let _ = ctx.facts.flush().await;
+    if let Ok(facts) = ctx.host.ledger.facts(&ctx.id).await {
+        let text = serde_json::to_vec(&facts).unwrap_or_default();
+        found_in.extend(ctx.needles.find_in(&text).map(|what| format!("record ({what})")));
+        searched.push("record".to_owned());
+    }
+    Fact::Canary { found_in, searched }
+}
+
+async fn teardown(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
+    let outcome = if let Some(control) = windup.control.take() {
+        Some(bounded(control.teardown()).await)
+    } else if let Some(torn) = windup.torn.take() {
+        Some(torn)
+    } else if windup.sweep {
+        sweep_run(ctx, armed).await
+    } else {
+        None
+    };
+    let Some(outcome) = outcome else { return };
+    let clean = matches!(outcome, TeardownOutcome::Removed | TeardownOutcome::AlreadyGone);
+    ctx.watcher.tell(Progress::Teardown { clean });
+    ctx.facts.host(Fact::Teardown { outcome }).await;
+}
+
+async fn bounded(work: impl Future<Output = TeardownOutcome>) -> TeardownOutcome {
+    tokio::time::timeout(TEARDOWN_LIMIT, work).await.unwrap_or_else(|_| TeardownOutcome::Failed {
+        detail: format!("the engine did not answer within {} s", TEARDOWN_LIMIT.as_secs()),
+    })
+}
+
+/// Removes whatever carries this run's label; `None` when there is nothing.
+async fn sweep_run(ctx: &Ctx<'_>, armed: &Armed) -> Option<TeardownOutcome> {
+    let listed = tokio::time::timeout(TEARDOWN_LIMIT, armed.engine.list(&ctx.host.instance)).await;
+    let found = match listed {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => return Some(TeardownOutcome::Failed { detail: error.to_string() }),
+        Err(_) => {
+            return Some(TeardownOutcome::Failed { detail: "the engine did not answer".to_owned() });
+        }
+    };
+    let mut outcome = None;
+    for sandbox in found.iter().filter(|f| f.run == ctx.id) {
+        let removed = bounded(armed.engine.remove(sandbox)).await;
+        if !matches!(outcome, Some(TeardownOutcome::Failed { .. })) {
+            outcome = Some(removed);
+        }
+    }
+    outcome
+}
+
+/// Removes a directory of ours and everything in it, when it is there.
+pub(crate) fn remove_dir(place: &Path) -> std::io::Result<bool> {
+    match std::fs::remove_dir_all(place) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
