@@ -29,7 +29,8 @@ print(made)
 
 #[tokio::test]
 async fn memory_past_the_limit_is_an_oom_kill_and_is_said_so() {
-    let outcome = Lab::shell("python3 -c 'x = b\"x\" * (1 << 30); print(len(x))'").await.run(small()).await;
+    let outcome =
+        Lab::shell("python3 -c 'x = b\"x\" * (1 << 30); print(len(x))'").await.run(small()).await;
     assert!(outcome.exit.oom_killed, "{outcome:?}");
     assert_eq!(outcome.stdout, "");
     assert!(outcome.exit.code != Some(0), "{outcome:?}");
@@ -37,7 +38,8 @@ async fn memory_past_the_limit_is_an_oom_kill_and_is_said_so() {
 
 #[tokio::test]
 async fn a_run_within_its_memory_is_not_an_oom_kill() {
-    let outcome = Lab::shell("python3 -c 'print(len(b\"x\" * (64 << 20)))'").await.run(small()).await;
+    let outcome =
+        Lab::shell("python3 -c 'print(len(b\"x\" * (64 << 20)))'").await.run(small()).await;
     assert_eq!(outcome.stdout.trim(), (64 << 20).to_string());
     assert!(!outcome.exit.oom_killed);
     assert_eq!((outcome.exit.code, outcome.exit.signal), (Some(0), None));
@@ -54,7 +56,8 @@ async fn tmp_ends_at_its_size() {
 
 #[tokio::test]
 async fn per_process_limits_are_in_force() {
-    let outcome = Lab::shell("ulimit -n; ulimit -Hn; ulimit -c; ulimit -Hc").await.run(small()).await;
+    let outcome =
+        Lab::shell("ulimit -n; ulimit -Hn; ulimit -c; ulimit -Hc").await.run(small()).await;
     assert_eq!(outcome.stdout, "1024\n1024\n0\n0\n");
 }
 

@@ -61,7 +61,10 @@ stat -c '%u:%g %a' /work
 printf '#!/bin/sh\necho runs\n' > /tmp/p; chmod +x /tmp/p; /tmp/p
 grep -c ' / / ro[ ,]' /proc/self/mountinfo
 "#;
-    assert_eq!(lines(script).await, ["/work ok", "/tmp ok", "/dev/shm ok", "10001:10001 755", "runs", "1"]);
+    assert_eq!(
+        lines(script).await,
+        ["/work ok", "/tmp ok", "/dev/shm ok", "10001:10001 755", "runs", "1"]
+    );
 }
 
 #[tokio::test]
@@ -75,8 +78,11 @@ async fn there_is_no_interface_but_loopback_and_nothing_of_the_hosts_names() {
 
 #[tokio::test]
 async fn the_environment_holds_nothing_but_path_and_home() {
-    let mut names: Vec<String> =
-        lines("env").await.iter().filter_map(|l| l.split_once('=').map(|(n, _)| n.to_owned())).collect();
+    let mut names: Vec<String> = lines("env")
+        .await
+        .iter()
+        .filter_map(|l| l.split_once('=').map(|(n, _)| n.to_owned()))
+        .collect();
     names.sort();
     names.retain(|name| name != "PWD" && name != "_" && name != "SHLVL" && name != "OLDPWD");
     assert_eq!(names, ["HOME", "HOSTNAME", "PATH"]);

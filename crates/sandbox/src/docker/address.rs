@@ -60,7 +60,10 @@ impl Address {
     /// The places that are tried when none was configured: the system's, then the user's own.
     fn usual() -> Vec<PathBuf> {
         let uid = rustix::process::getuid().as_raw();
-        vec![PathBuf::from("/var/run/docker.sock"), PathBuf::from(format!("/run/user/{uid}/docker.sock"))]
+        vec![
+            PathBuf::from("/var/run/docker.sock"),
+            PathBuf::from(format!("/run/user/{uid}/docker.sock")),
+        ]
     }
 }
 
@@ -89,7 +92,8 @@ pub(crate) async fn contact(host: Option<&str>) -> Result<Contact, SandboxError>
             match usual.iter().find(|path| is_socket(path)) {
                 Some(path) => Address::Unix(path.clone()),
                 None => {
-                    let tried: Vec<String> = usual.iter().map(|p| p.display().to_string()).collect();
+                    let tried: Vec<String> =
+                        usual.iter().map(|p| p.display().to_string()).collect();
                     return Err(absent(&format!("there is no engine at {}", tried.join(" or "))));
                 }
             }
@@ -100,11 +104,17 @@ pub(crate) async fn contact(host: Option<&str>) -> Result<Contact, SandboxError>
             if !is_socket(path) {
                 return Err(absent(&format!("there is no socket at {}", path.display())));
             }
-            Docker::connect_with_unix(&path.to_string_lossy(), CLIENT_TIMEOUT_S, API_DEFAULT_VERSION)
+            Docker::connect_with_unix(
+                &path.to_string_lossy(),
+                CLIENT_TIMEOUT_S,
+                API_DEFAULT_VERSION,
+            )
         }
-        Address::Loopback(authority) => {
-            Docker::connect_with_http(&format!("tcp://{authority}"), CLIENT_TIMEOUT_S, API_DEFAULT_VERSION)
-        }
+        Address::Loopback(authority) => Docker::connect_with_http(
+            &format!("tcp://{authority}"),
+            CLIENT_TIMEOUT_S,
+            API_DEFAULT_VERSION,
+        ),
     };
     let client = client.map_err(|error| absent(&format!("{}: {error}", shown(&address))))?;
     let docker = call::bounded(CONNECT_TIMEOUT, client.negotiate_version())
@@ -117,7 +127,11 @@ pub(crate) async fn contact(host: Option<&str>) -> Result<Contact, SandboxError>
             engine: EngineKind::Docker,
             reason: format!(
                 "the engine at {} speaks API {}.{}, older than {}.{}",
-                shown(&address), api.0, api.1, OLDEST_API.0, OLDEST_API.1
+                shown(&address),
+                api.0,
+                api.1,
+                OLDEST_API.0,
+                OLDEST_API.1
             ),
             fix: "install Docker 20.10 or newer".to_owned(),
         });

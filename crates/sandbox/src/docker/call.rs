@@ -4,8 +4,11 @@
 //! gone.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bollard::Docker;
 use bollard::errors::Error;
 use cofferdam_run::engine::EngineKind;
 
@@ -86,6 +89,38 @@ impl From<Error> for CallError {
                 Self::Broken(cut(&text))
             }
         }
+    }
+}
+
+/// A client whose every call has a limit.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    /// For making requests; waiting for their answers goes through [`Client::ask`].
+    pub(crate) docker: Docker,
+    /// Ceiling over all limits, milliseconds, shared by all clones. Only tests lower it.
+    longest_ms: Arc<AtomicU64>,
+}
+
+impl Client {
+    /// A client with the limits above.
+    pub(crate) fn new(docker: Docker) -> Self {
+        Self { docker, longest_ms: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+
+    /// Lowers every limit, also those of calls made through clones.
+    pub(crate) fn wait_at_most(&self, longest: Duration) {
+        let ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        self.longest_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Waits for an answer, at most `limit`.
+    pub(crate) async fn ask<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, CallError> {
+        let longest = Duration::from_millis(self.longest_ms.load(Ordering::Relaxed));
+        bounded(limit.min(longest), call).await
     }
 }
 

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use bollard::models::{
-    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
+    Mount, MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 use cofferdam_wire::layout;
 
@@ -63,7 +63,11 @@ pub(crate) fn request(
                 .collect(),
         ),
         tmpfs: Some(
-            hardening.tmpfs.iter().map(|fs| (fs.path.to_owned(), fs.docker_options())).collect::<HashMap<_, _>>(),
+            hardening
+                .tmpfs
+                .iter()
+                .map(|fs| (fs.path.to_owned(), fs.docker_options()))
+                .collect::<HashMap<_, _>>(),
         ),
         mounts: Some(vec![Mount {
             target: Some(layout::WORK.to_owned()),
@@ -71,7 +75,10 @@ pub(crate) fn request(
             typ: Some(MountType::VOLUME),
             read_only: Some(false),
             // An empty volume takes owner and mode of the image's own `/work`.
-            volume_options: Some(MountVolumeOptions { no_copy: Some(false), ..MountVolumeOptions::default() }),
+            volume_options: Some(MountVolumeOptions {
+                no_copy: Some(false),
+                ..MountVolumeOptions::default()
+            }),
             ..Mount::default()
         }]),
         masked_paths: Some(hardening.masked_paths.iter().map(|p| (*p).to_owned()).collect()),
@@ -99,7 +106,10 @@ pub(crate) fn request(
         attach_stdin: Some(true),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
-        healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
+        healthcheck: Some(HealthConfig {
+            test: Some(vec!["NONE".to_owned()]),
+            ..HealthConfig::default()
+        }),
         labels: Some(labels::for_spec(spec)),
         host_config: Some(host_config),
         ..ContainerCreateBody::default()

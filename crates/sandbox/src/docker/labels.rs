@@ -53,7 +53,10 @@ impl Owner {
 
 /// Filter for everything of an instance.
 pub(crate) fn filter(instance: &InstanceId) -> HashMap<String, Vec<String>> {
-    HashMap::from([("label".to_owned(), vec![format!("{MANAGED}=1"), format!("{INSTANCE}={instance}")])])
+    HashMap::from([(
+        "label".to_owned(),
+        vec![format!("{MANAGED}=1"), format!("{INSTANCE}={instance}")],
+    )])
 }
 
 /// Name of a run's container; the sandbox's identity.

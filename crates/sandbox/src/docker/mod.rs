@@ -16,9 +16,9 @@ mod stdio;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use bollard::Docker;
 use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
@@ -42,7 +42,7 @@ pub use stdio::STREAM_BUFFER;
 use crate::engine::{Engine, EngineReport, Evidence, Found, Prepared, RootSource, SandboxSpec};
 use crate::error::SandboxError;
 use crate::spec::Hardening;
-use call::CallError;
+use call::{CallError, Client};
 use create::Asked;
 use image::{Image, Images, Recipe};
 use labels::Owner;
@@ -76,7 +76,7 @@ pub struct DockerConfig {
 /// A Docker engine.
 #[derive(Debug)]
 pub struct DockerEngine {
-    docker: Docker,
+    client: Client,
     facts: Facts,
     api: (usize, usize),
     base: Base,
@@ -92,10 +92,11 @@ impl DockerEngine {
     /// old; the error says what was tried.
     pub async fn connect(config: DockerConfig) -> Result<Self, SandboxError> {
         let contact = address::contact(config.host.as_deref()).await?;
-        let facts = Facts::read(&contact.docker, contact.api).await?;
+        let client = Client::new(contact.docker);
+        let facts = Facts::read(&client, contact.api).await?;
         Ok(Self {
-            images: Images::new(contact.docker.clone(), config.state_dir),
-            docker: contact.docker,
+            images: Images::new(client.clone(), config.state_dir),
+            client,
             facts,
             api: contact.api,
             base: config.base,
@@ -119,13 +120,23 @@ impl DockerEngine {
         self
     }
 
+    /// Lowers every limit on a call to the engine, also for sandboxes that exist already. For tests of
+    /// the engine itself.
+    #[doc(hidden)]
+    pub fn wait_at_most(&self, longest: Duration) {
+        self.client.wait_at_most(longest);
+    }
+
     fn base_for(&self, root: &RootSource) -> Result<Base, SandboxError> {
         match root {
             RootSource::HostUserland => Ok(self.base.clone()),
             RootSource::Image(reference) => Ok(Base::Image(reference.clone())),
             RootSource::Directory(path) => Err(SandboxError::Root {
                 engine: EngineKind::Docker,
-                reason: format!("{} is a directory: this engine takes an image or the host's files", path.display()),
+                reason: format!(
+                    "{} is a directory: this engine takes an image or the host's files",
+                    path.display()
+                ),
             }),
         }
     }
@@ -142,7 +153,7 @@ impl DockerEngine {
 
     /// A fresh volume. The API answers with an existing one of the same name, so it is asked first.
     async fn create_volume(&self, spec: &SandboxSpec, name: &str) -> Result<(), SandboxError> {
-        match call::bounded(CALL_TIMEOUT, self.docker.inspect_volume(name)).await {
+        match self.client.ask(CALL_TIMEOUT, self.client.docker.inspect_volume(name)).await {
             Err(error) if error.says_gone() => {}
             Err(error) => return Err(error.during("inspect the run's volume")),
             Ok(_) => return Err(SandboxError::Exists { sandbox: name.to_owned() }),
@@ -153,7 +164,8 @@ impl DockerEngine {
             labels: Some(labels::for_spec(spec)),
             ..VolumeCreateRequest::default()
         };
-        call::bounded(CALL_TIMEOUT, self.docker.create_volume(request))
+        self.client
+            .ask(CALL_TIMEOUT, self.client.docker.create_volume(request))
             .await
             .map(|_| ())
             .map_err(|error| error.during("create the run's volume"))
@@ -168,17 +180,26 @@ impl DockerEngine {
     ) -> Result<Vec<LayerReport>, SandboxError> {
         let name = labels::container_name(&spec.run);
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
-        let created = call::bounded(CALL_TIMEOUT, self.docker.create_container(Some(options), asked.body.clone()))
+        let created = self
+            .client
+            .ask(
+                CALL_TIMEOUT,
+                self.client.docker.create_container(Some(options), asked.body.clone()),
+            )
             .await
             .map_err(|error| match error {
-                CallError::Refused { status: 409, .. } => SandboxError::Exists { sandbox: name.clone() },
+                CallError::Refused { status: 409, .. } => {
+                    SandboxError::Exists { sandbox: name.clone() }
+                }
                 other => other.during("create the container"),
             })?;
         remains.containers.push(created.id.clone());
         for warning in &created.warnings {
             tracing::warn!(warning = %call::cut(warning), "the engine warns about a sandbox");
         }
-        let seen = call::bounded(CALL_TIMEOUT, self.docker.inspect_container(&created.id, None))
+        let seen = self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.inspect_container(&created.id, None))
             .await
             .map_err(|error| error.during("read the container back"))?;
         let compared = readback::compare(asked, &seen, &created.warnings, &self.facts);
@@ -201,7 +222,7 @@ impl Engine for DockerEngine {
 
     async fn probe(&self) -> EngineReport {
         // Asked anew: the engine may have been restarted with other settings since.
-        match Facts::read(&self.docker, self.api).await {
+        match Facts::read(&self.client, self.api).await {
             Ok(facts) => facts.report(),
             Err(error) => probe::unusable(&error),
         }
@@ -216,7 +237,7 @@ impl Engine for DockerEngine {
         let read_back = match self.create(spec, &asked, &mut remains).await {
             Ok(read_back) => read_back,
             Err(error) => {
-                if let TeardownOutcome::Failed { detail } = remains.remove(&self.docker).await {
+                if let TeardownOutcome::Failed { detail } = remains.remove(&self.client).await {
                     tracing::warn!(%detail, "what a failed preparation left could not be removed");
                 }
                 return Err(error);
@@ -225,7 +246,7 @@ impl Engine for DockerEngine {
         // Invariant: `create` pushed exactly one id before it returned `Ok`.
         let id = remains.containers.pop().unwrap_or_default();
         Ok(Box::new(PreparedContainer {
-            docker: self.docker.clone(),
+            client: self.client.clone(),
             id,
             name: labels::container_name(&spec.run),
             volume: asked.volume,
@@ -242,11 +263,15 @@ impl Engine for DockerEngine {
     async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError> {
         let filters = labels::filter(instance);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let containers = call::bounded(CALL_TIMEOUT, self.docker.list_containers(Some(options)))
+        let containers = self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.list_containers(Some(options)))
             .await
             .map_err(|error| error.during("list containers"))?;
         let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
-        let volumes = call::bounded(CALL_TIMEOUT, self.docker.list_volumes(Some(options)))
+        let volumes = self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.list_volumes(Some(options)))
             .await
             .map_err(|error| error.during("list volumes"))?;
         let mut found: BTreeMap<RunId, Found> = BTreeMap::new();
@@ -255,8 +280,14 @@ impl Engine for DockerEngine {
             let alive = matches!(c.state, Some(State::RUNNING | State::PAUSED | State::RESTARTING));
             Some((Owner::read(c.labels.as_ref()?)?, alive))
         });
-        let volumes = volumes.volumes.into_iter().flatten().filter_map(|v| Some((Owner::read(&v.labels)?, false)));
-        for (owner, alive) in containers.chain(volumes).filter(|(owner, _)| owner.instance == *instance) {
+        let volumes = volumes
+            .volumes
+            .into_iter()
+            .flatten()
+            .filter_map(|v| Some((Owner::read(&v.labels)?, false)));
+        for (owner, alive) in
+            containers.chain(volumes).filter(|(owner, _)| owner.instance == *instance)
+        {
             let entry = found.entry(owner.run.clone()).or_insert_with(|| Found {
                 sandbox: labels::container_name(&owner.run),
                 run: owner.run,
@@ -277,9 +308,11 @@ impl Engine for DockerEngine {
     }
 
     async fn remove(&self, found: &Found) -> TeardownOutcome {
-        match Remains::of(&self.docker, &found.instance, &found.run).await {
-            Ok(remains) => remains.remove(&self.docker).await,
-            Err(error) => TeardownOutcome::Failed { detail: format!("the engine did not list it: {error}") },
+        match Remains::of(&self.client, &found.instance, &found.run).await {
+            Ok(remains) => remains.remove(&self.client).await,
+            Err(error) => {
+                TeardownOutcome::Failed { detail: format!("the engine did not list it: {error}") }
+            }
         }
     }
 }

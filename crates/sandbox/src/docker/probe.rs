@@ -2,12 +2,11 @@
 //!
 //! It must never report a limit as given that the engine's own information denies.
 
-use bollard::Docker;
 use bollard::models::SystemInfo;
 use cofferdam_run::engine::EngineKind;
 use cofferdam_run::posture::{Layer, LayerReport, LayerStatus};
 
-use super::call::{self, CALL_TIMEOUT};
+use super::call::{self, CALL_TIMEOUT, Client};
 use super::readback;
 use crate::engine::{EngineReport, Problem};
 use crate::error::SandboxError;
@@ -35,20 +34,25 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Asks the engine.
-    pub(crate) async fn read(docker: &Docker, api: (usize, usize)) -> Result<Self, SandboxError> {
-        let info = call::bounded(CALL_TIMEOUT, docker.info())
+    pub(crate) async fn read(client: &Client, api: (usize, usize)) -> Result<Self, SandboxError> {
+        let info = client
+            .ask(CALL_TIMEOUT, client.docker.info())
             .await
             .map_err(|error| error.during("read the engine's information"))?;
         Ok(Self::from_info(&info, api))
     }
 
-    fn from_info(info: &SystemInfo, api: (usize, usize)) -> Self {
-        let text = |value: Option<String>| value.filter(|v| !v.is_empty()).unwrap_or_else(|| "unknown".to_owned());
+    pub(super) fn from_info(info: &SystemInfo, api: (usize, usize)) -> Self {
+        let text = |value: Option<String>| {
+            value.filter(|v| !v.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+        };
         let driver = text(info.cgroup_driver.map(|d| d.to_string()));
         let hierarchy = text(info.cgroup_version.map(|v| v.to_string()));
         let storage = text(info.driver.clone());
         let options = info.security_options.clone().unwrap_or_default();
-        let has = |name: &str| options.iter().any(|o| o.split(',').any(|part| part == format!("name={name}")));
+        let has = |name: &str| {
+            options.iter().any(|o| o.split(',').any(|part| part == format!("name={name}")))
+        };
         let rootless = has("rootless");
         let version: String = format!(
             "Docker {} (API {}.{}, cgroup v{hierarchy} by {driver}, storage {storage}{})",
@@ -62,7 +66,9 @@ impl Facts {
         .collect();
         // An engine without a cgroup driver limits nothing, whatever else it says.
         let lacking = |given: Option<bool>, what: &str| match given {
-            _ if driver == "none" => Some("the engine uses no cgroups, so it enforces no limits".to_owned()),
+            _ if driver == "none" => {
+                Some("the engine uses no cgroups, so it enforces no limits".to_owned())
+            }
             Some(true) => None,
             Some(false) => Some(format!("the engine says that it has no {what}")),
             None => Some(format!("the engine does not say whether it has a {what}")),
@@ -76,7 +82,13 @@ impl Facts {
             cpu: lacking(info.cpu_cfs_quota, "processor limit"),
             rootless,
             is_linux: info.os_type.as_deref().is_none_or(|os| os == "linux"),
-            warnings: info.warnings.iter().flatten().take(MAX_WARNINGS).map(|w| call::cut(w)).collect(),
+            warnings: info
+                .warnings
+                .iter()
+                .flatten()
+                .take(MAX_WARNINGS)
+                .map(|w| call::cut(w))
+                .collect(),
         }
     }
 
@@ -122,7 +134,9 @@ impl Facts {
             .collect();
         let mut problems = Vec::new();
         for report in &layers {
-            if let LayerStatus::Absent { reason } | LayerStatus::Degraded { reason } = &report.status {
+            if let LayerStatus::Absent { reason } | LayerStatus::Degraded { reason } =
+                &report.status
+            {
                 problems.push(Problem {
                     what: format!("{}: {reason}", report.layer.as_str()),
                     fix: self.fix(report.layer),
@@ -136,7 +150,9 @@ impl Facts {
             });
         }
         for warning in &self.warnings {
-            let told = layers.iter().any(|l| !l.status.is_enforced() && readback::concerns(l.layer, warning));
+            let told = layers
+                .iter()
+                .any(|l| !l.status.is_enforced() && readback::concerns(l.layer, warning));
             if concerns_a_limit(warning) && !told {
                 problems.push(Problem {
                     what: warning.clone(),
@@ -215,7 +231,10 @@ mod tests {
     fn a_limit_that_the_engine_denies_or_does_not_mention_is_not_given() {
         assert_eq!(absent(&SystemInfo { pids_limit: Some(false), ..good() }), [Layer::PidsLimit]);
         assert_eq!(absent(&SystemInfo { pids_limit: None, ..good() }), [Layer::PidsLimit]);
-        assert_eq!(absent(&SystemInfo { memory_limit: Some(false), ..good() }), [Layer::MemoryLimit]);
+        assert_eq!(
+            absent(&SystemInfo { memory_limit: Some(false), ..good() }),
+            [Layer::MemoryLimit]
+        );
         assert_eq!(absent(&SystemInfo { swap_limit: Some(false), ..good() }), [Layer::MemoryLimit]);
         assert_eq!(absent(&SystemInfo { cpu_cfs_quota: Some(false), ..good() }), [Layer::CpuLimit]);
         assert_eq!(absent(&SystemInfo { security_options: None, ..good() }), [Layer::Seccomp]);
@@ -225,11 +244,18 @@ mod tests {
     fn an_engine_without_cgroups_gives_no_limit_at_all() {
         let info = SystemInfo {
             cgroup_driver: Some(bollard::models::SystemInfoCgroupDriverEnum::NONE),
-            security_options: Some(vec!["name=seccomp,profile=default".to_owned(), "name=rootless".to_owned()]),
+            security_options: Some(vec![
+                "name=seccomp,profile=default".to_owned(),
+                "name=rootless".to_owned(),
+            ]),
             ..good()
         };
         assert_eq!(absent(&info), [Layer::MemoryLimit, Layer::PidsLimit, Layer::CpuLimit]);
         let report = Facts::from_info(&info, (1, 41)).report();
-        assert!(report.problems.iter().all(|p| p.fix.contains("rootless")), "{:?}", report.problems);
+        assert!(
+            report.problems.iter().all(|p| p.fix.contains("rootless")),
+            "{:?}",
+            report.problems
+        );
     }
 }

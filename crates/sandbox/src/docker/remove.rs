@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bollard::Docker;
 use bollard::query_parameters::{
     ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
     RemoveVolumeOptionsBuilder,
@@ -15,7 +14,7 @@ use bollard::query_parameters::{
 use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_run::ids::{InstanceId, RunId};
 
-use super::call::{self, CALL_TIMEOUT, CallError, REMOVE_TIMEOUT};
+use super::call::{self, CALL_TIMEOUT, CallError, Client, REMOVE_TIMEOUT};
 use super::labels;
 
 /// Looks at whether something is gone before giving up.
@@ -34,21 +33,28 @@ pub(crate) struct Remains {
 
 impl Remains {
     /// Everything labelled as this run's of this instance.
-    pub(crate) async fn of(docker: &Docker, instance: &InstanceId, run: &RunId) -> Result<Self, CallError> {
+    pub(crate) async fn of(
+        client: &Client,
+        instance: &InstanceId,
+        run: &RunId,
+    ) -> Result<Self, CallError> {
         let mut filters = labels::filter(instance);
         filters.entry("label".to_owned()).or_default().push(format!("{}={run}", labels::RUN));
         let is_ours = |all: &HashMap<String, String>| {
-            labels::Owner::read(all).is_some_and(|owner| owner.run == *run && owner.instance == *instance)
+            labels::Owner::read(all)
+                .is_some_and(|owner| owner.run == *run && owner.instance == *instance)
         };
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let containers = call::bounded(CALL_TIMEOUT, docker.list_containers(Some(options)))
+        let containers = client
+            .ask(CALL_TIMEOUT, client.docker.list_containers(Some(options)))
             .await?
             .into_iter()
             .filter(|found| found.labels.as_ref().is_some_and(is_ours))
             .filter_map(|found| found.id)
             .collect();
         let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
-        let volumes = call::bounded(CALL_TIMEOUT, docker.list_volumes(Some(options)))
+        let volumes = client
+            .ask(CALL_TIMEOUT, client.docker.list_volumes(Some(options)))
             .await?
             .volumes
             .into_iter()
@@ -59,26 +65,29 @@ impl Remains {
         Ok(Self { containers, volumes })
     }
 
-    /// Removes all of it, containers first.
-    pub(crate) async fn remove(&self, docker: &Docker) -> TeardownOutcome {
+    /// Removes all of it, containers first. An engine that does not answer once is not asked again:
+    /// the caller waits for [`REMOVE_TIMEOUT`] or [`CALL_TIMEOUT`] once, not for each thing.
+    pub(crate) async fn remove(&self, client: &Client) -> TeardownOutcome {
         let mut was_there = false;
+        let mut hangs = false;
         let mut left = Vec::new();
-        for id in &self.containers {
-            let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-            let asked = call::bounded(REMOVE_TIMEOUT, docker.remove_container(id, Some(options))).await;
-            was_there |= !matches!(&asked, Err(error) if error.says_gone());
-            let gone = until_gone(|| call::bounded(CALL_TIMEOUT, docker.inspect_container(id, None))).await;
-            note(&mut left, "container", id, asked, gone);
-        }
-        for name in &self.volumes {
-            let options = RemoveVolumeOptionsBuilder::default().force(false).build();
-            let asked = call::bounded(REMOVE_TIMEOUT, docker.remove_volume(name, Some(options))).await;
-            was_there |= !matches!(&asked, Err(error) if error.says_gone());
-            let gone = until_gone(|| call::bounded(CALL_TIMEOUT, docker.inspect_volume(name))).await;
-            note(&mut left, "volume", name, asked, gone);
+        let containers = self.containers.iter().map(|id| ("container", id));
+        let volumes = self.volumes.iter().map(|name| ("volume", name));
+        for (kind, name) in containers.chain(volumes) {
+            if hangs {
+                left.push(format!("{kind} {name}: not tried, the engine does not answer"));
+                continue;
+            }
+            match remove_one(client, kind, name).await {
+                Ok(existed) => was_there |= existed,
+                Err(why) => {
+                    hangs = why.hangs;
+                    left.push(format!("{kind} {name}: {}", why.text));
+                }
+            }
         }
         if !left.is_empty() {
-            TeardownOutcome::Failed { detail: left.join("; ") }
+            TeardownOutcome::Failed { detail: call::cut(&left.join("; ")) }
         } else if was_there {
             TeardownOutcome::Removed
         } else {
@@ -87,28 +96,46 @@ impl Remains {
     }
 }
 
-/// Asks until the engine says that it is gone. `Err` says what stands in the way of that.
-async fn until_gone<T, F>(mut look: impl FnMut() -> F) -> Result<(), String>
-where
-    F: Future<Output = Result<T, CallError>>,
-{
+/// Why something is left.
+struct Left {
+    text: String,
+    hangs: bool,
+}
+
+/// Removes one thing and proves it. `Ok(false)` when it had gone before.
+async fn remove_one(client: &Client, kind: &str, name: &str) -> Result<bool, Left> {
+    let docker = &client.docker;
+    let is_container = kind == "container";
+    let asked = if is_container {
+        // Anonymous volumes of the image go with it.
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        client.ask(REMOVE_TIMEOUT, docker.remove_container(name, Some(options))).await
+    } else {
+        let options = RemoveVolumeOptionsBuilder::default().force(false).build();
+        client.ask(REMOVE_TIMEOUT, docker.remove_volume(name, Some(options))).await
+    };
+    if let Err(error @ CallError::Late { .. }) = &asked {
+        return Err(Left { text: error.to_string(), hangs: true });
+    }
     let mut last = String::new();
     for _ in 0..GONE_LOOKS {
-        match look().await {
-            Err(error) if error.says_gone() => return Ok(()),
-            // A hung engine has had its time; asking again would multiply it.
-            Err(error @ CallError::Late { .. }) => return Err(error.to_string()),
+        let look = if is_container {
+            client.ask(CALL_TIMEOUT, docker.inspect_container(name, None)).await.map(|_| ())
+        } else {
+            client.ask(CALL_TIMEOUT, docker.inspect_volume(name)).await.map(|_| ())
+        };
+        match look {
+            Err(error) if error.says_gone() => {
+                return Ok(!matches!(&asked, Err(error) if error.says_gone()));
+            }
+            Err(error @ CallError::Late { .. }) => {
+                return Err(Left { text: error.to_string(), hangs: true });
+            }
             Err(error) => last = error.to_string(),
-            Ok(_) => "it is still there".clone_into(&mut last),
+            Ok(()) => "it is still there".clone_into(&mut last),
         }
         tokio::time::sleep(GONE_PAUSE).await;
     }
-    Err(last)
-}
-
-fn note(left: &mut Vec<String>, kind: &str, name: &str, asked: Result<(), CallError>, gone: Result<(), String>) {
-    if let Err(why) = gone {
-        let answer = asked.err().map_or_else(String::new, |error| format!(", removal: {error}"));
-        left.push(format!("{kind} {name}: {why}{answer}"));
-    }
+    let answer = asked.err().map_or_else(String::new, |error| format!(", removal: {error}"));
+    Err(Left { text: format!("{last}{answer}"), hangs: false })
 }

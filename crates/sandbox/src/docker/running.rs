@@ -6,14 +6,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bollard::Docker;
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, KillContainerOptionsBuilder, WaitContainerOptionsBuilder,
 };
 use cofferdam_run::fact::TeardownOutcome;
 use futures::StreamExt;
 
-use super::call::{self, CALL_TIMEOUT, CallError, KILL_TIMEOUT};
+use super::call::{CALL_TIMEOUT, CallError, Client, KILL_TIMEOUT};
 use super::remove::Remains;
 use super::stdio::{self, Pumps};
 use crate::engine::{Control, Evidence, Prepared, Running, SandboxExit};
@@ -24,7 +23,7 @@ pub const WAIT_AGAIN: Duration = Duration::from_millis(500);
 
 /// A container that exists and was compared, and has not started.
 pub(crate) struct PreparedContainer {
-    pub(crate) docker: Docker,
+    pub(crate) client: Client,
     /// The engine's id.
     pub(crate) id: String,
     /// Its name: the sandbox's identity.
@@ -57,7 +56,7 @@ impl Prepared for PreparedContainer {
                 stderr: Box::new(streams.stderr),
                 control: Box::new(RunningContainer {
                     remains: self.remains(),
-                    docker: self.docker,
+                    client: self.client,
                     id: self.id,
                     ended: None,
                     _pumps: streams.pumps,
@@ -65,7 +64,7 @@ impl Prepared for PreparedContainer {
                 outside: Vec::new(),
             }),
             Err(error) => {
-                let outcome = self.remains().remove(&self.docker).await;
+                let outcome = self.remains().remove(&self.client).await;
                 if let TeardownOutcome::Failed { detail } = outcome {
                     tracing::warn!(%detail, "a container that did not start could not be removed");
                 }
@@ -75,7 +74,7 @@ impl Prepared for PreparedContainer {
     }
 
     async fn teardown(self: Box<Self>) -> TeardownOutcome {
-        self.remains().remove(&self.docker).await
+        self.remains().remove(&self.client).await
     }
 }
 
@@ -88,15 +87,22 @@ impl PreparedContainer {
             .stderr(true)
             .logs(false)
             .build();
-        let attached = call::bounded(CALL_TIMEOUT, self.docker.attach_container(&self.id, Some(options)))
+        let attached = self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.attach_container(&self.id, Some(options)))
             .await
             .map_err(|error| error.during("attach to the container"))?;
         let streams = stdio::split(attached);
-        match call::bounded(CALL_TIMEOUT, self.docker.start_container(&self.id, None)).await {
+        match self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.start_container(&self.id, None))
+            .await
+        {
             Ok(()) => Ok(streams),
-            Err(CallError::Refused { message, .. }) => {
-                Err(SandboxError::Launch { stage: "start the container".to_owned(), detail: message })
-            }
+            Err(CallError::Refused { message, .. }) => Err(SandboxError::Launch {
+                stage: "start the container".to_owned(),
+                detail: message,
+            }),
             Err(error) => Err(error.during("start the container")),
         }
     }
@@ -104,7 +110,7 @@ impl PreparedContainer {
 
 /// A started container.
 struct RunningContainer {
-    docker: Docker,
+    client: Client,
     id: String,
     remains: Remains,
     ended: Option<SandboxExit>,
@@ -122,8 +128,14 @@ impl Control for RunningContainer {
             // Whatever the stream says, the state is read from the container itself; an engine that
             // went away is asked again, since the container may well outlive it.
             let answered =
-                std::pin::pin!(self.docker.wait_container(&self.id, Some(options))).next().await;
-            match call::bounded(CALL_TIMEOUT, self.docker.inspect_container(&self.id, None)).await {
+                std::pin::pin!(self.client.docker.wait_container(&self.id, Some(options)))
+                    .next()
+                    .await;
+            match self
+                .client
+                .ask(CALL_TIMEOUT, self.client.docker.inspect_container(&self.id, None))
+                .await
+            {
                 Ok(seen) => self.ended = seen.state.as_ref().and_then(exit_of),
                 Err(error) if error.says_gone() => self.ended = Some(SandboxExit::default()),
                 Err(error) => tracing::debug!(%error, "the engine did not answer about an end"),
@@ -137,14 +149,18 @@ impl Control for RunningContainer {
 
     async fn kill(&mut self) {
         let options = KillContainerOptionsBuilder::default().signal("SIGKILL").build();
-        if let Err(error) = call::bounded(KILL_TIMEOUT, self.docker.kill_container(&self.id, Some(options))).await {
+        if let Err(error) = self
+            .client
+            .ask(KILL_TIMEOUT, self.client.docker.kill_container(&self.id, Some(options)))
+            .await
+        {
             // It has ended already, or the engine hangs; teardown removes by force and says which.
             tracing::debug!(%error, "kill had no effect");
         }
     }
 
     async fn teardown(self: Box<Self>) -> TeardownOutcome {
-        self.remains.remove(&self.docker).await
+        self.remains.remove(&self.client).await
     }
 }
 
@@ -162,7 +178,9 @@ fn exit_of(state: &bollard::models::ContainerState) -> Option<SandboxExit> {
     let oom_killed = state.oom_killed == Some(true);
     let number = state.exit_code.and_then(|code| i32::try_from(code).ok());
     Some(match number {
-        Some(n) if n > 128 && n <= 128 + 64 => SandboxExit { code: None, signal: Some(n - 128), oom_killed },
+        Some(n) if n > 128 && n <= 128 + 64 => {
+            SandboxExit { code: None, signal: Some(n - 128), oom_killed }
+        }
         code => SandboxExit { code, signal: None, oom_killed },
     })
 }

@@ -60,7 +60,9 @@ pub(crate) fn split(attached: AttachContainerResults) -> Streams {
                     Ok(LogOutput::StdErr { message }) => (1, message),
                     // Neither exists without a terminal: what follows cannot be told apart.
                     Ok(LogOutput::Console { .. } | LogOutput::StdIn { .. }) => {
-                        tracing::warn!("the engine sent output of an unknown stream; the connection is given up");
+                        tracing::warn!(
+                            "the engine sent output of an unknown stream; the connection is given up"
+                        );
                         break;
                     }
                     Err(error) => {
@@ -76,5 +78,10 @@ pub(crate) fn split(attached: AttachContainerResults) -> Streams {
             }
         }),
     ];
-    Streams { stdin, stdout, stderr, pumps: Pumps(tasks.iter().map(JoinHandle::abort_handle).collect()) }
+    Streams {
+        stdin,
+        stdout,
+        stderr,
+        pumps: Pumps(tasks.iter().map(JoinHandle::abort_handle).collect()),
+    }
 }

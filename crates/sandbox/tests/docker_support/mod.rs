@@ -17,10 +17,10 @@ use cofferdam_sandbox::{Control, Engine, Evidence, RootSource, SandboxExit, Sand
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// No single wait of a test takes longer; a hang is a failure with a name.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Address of the engine under test.
-pub fn host() -> String {
+pub(crate) fn host() -> String {
     #[expect(clippy::disallowed_methods, reason = "tests are told where the engine is")]
     std::env::var("COFFERDAM_TEST_DOCKER_HOST").unwrap_or_else(|_| {
         panic!(
@@ -31,13 +31,13 @@ pub fn host() -> String {
 }
 
 /// Kept between tests, so that the host's files are read once.
-pub fn state_dir() -> PathBuf {
+pub(crate) fn state_dir() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("docker-state");
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }
 
-pub fn config() -> DockerConfig {
+pub(crate) fn config() -> DockerConfig {
     DockerConfig { host: Some(host()), base: Base::HostFiles, state_dir: state_dir() }
 }
 
@@ -47,45 +47,45 @@ fn entropy<const N: usize>() -> [u8; N] {
     bytes
 }
 
-pub fn fresh_instance() -> InstanceId {
+pub(crate) fn fresh_instance() -> InstanceId {
     InstanceId::from_entropy(entropy())
 }
 
-pub fn fresh_run() -> RunId {
+pub(crate) fn fresh_run() -> RunId {
     RunId::from_entropy(entropy())
 }
 
 /// An engine with an instance of its own.
-pub struct Lab {
-    pub engine: DockerEngine,
-    pub docker: Docker,
-    pub instance: InstanceId,
-    pub dir: tempfile::TempDir,
+pub(crate) struct Lab {
+    pub(crate) engine: DockerEngine,
+    pub(crate) docker: Docker,
+    pub(crate) instance: InstanceId,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 /// What a script in a sandbox left behind.
 #[derive(Debug)]
-pub struct Outcome {
-    pub stdout: String,
-    pub stderr: String,
-    pub exit: SandboxExit,
-    pub evidence: Evidence,
+pub(crate) struct Outcome {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) exit: SandboxExit,
+    pub(crate) evidence: Evidence,
 }
 
 impl Lab {
     /// `script` takes the guest's place.
-    pub async fn shell(script: &str) -> Self {
+    pub(crate) async fn shell(script: &str) -> Self {
         Self::with(&["/bin/sh", "-c", script]).await
     }
 
-    pub async fn with(entrypoint: &[&str]) -> Self {
+    pub(crate) async fn with(entrypoint: &[&str]) -> Self {
         let engine = DockerEngine::connect(config()).await.unwrap().with_entrypoint(entrypoint);
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("guest"), b"stands in for the guest").unwrap();
         Self { engine, docker: client(), instance: fresh_instance(), dir }
     }
 
-    pub fn spec(&self) -> SandboxSpec {
+    pub(crate) fn spec(&self) -> SandboxSpec {
         SandboxSpec {
             run: fresh_run(),
             instance: self.instance.clone(),
@@ -98,7 +98,7 @@ impl Lab {
     }
 
     /// Runs to the end with an empty input and proves the removal.
-    pub async fn run(&self, resources: Resources) -> Outcome {
+    pub(crate) async fn run(&self, resources: Resources) -> Outcome {
         let spec = SandboxSpec { resources, ..self.spec() };
         let prepared = self.engine.prepare(&spec).await.unwrap();
         let evidence = prepared.evidence().clone();
@@ -106,9 +106,13 @@ impl Lab {
         running.stdin.shutdown().await.unwrap();
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let read = async {
-            tokio::join!(running.stdout.read_to_end(&mut stdout), running.stderr.read_to_end(&mut stderr))
+            tokio::join!(
+                running.stdout.read_to_end(&mut stdout),
+                running.stderr.read_to_end(&mut stderr)
+            )
         };
-        let (out, err) = tokio::time::timeout(PATIENCE, read).await.expect("the script did not end");
+        let (out, err) =
+            tokio::time::timeout(PATIENCE, read).await.expect("the script did not end");
         out.unwrap();
         err.unwrap();
         let exit = ended(&mut *running.control).await;
@@ -122,17 +126,17 @@ impl Lab {
     }
 
     /// Containers and volumes that carry this label value.
-    pub async fn labelled(&self, label: &str) -> (usize, usize) {
+    pub(crate) async fn labelled(&self, label: &str) -> (usize, usize) {
         labelled(&self.docker, label).await
     }
 }
 
-pub async fn ended(control: &mut dyn Control) -> SandboxExit {
+pub(crate) async fn ended(control: &mut dyn Control) -> SandboxExit {
     tokio::time::timeout(PATIENCE, control.wait()).await.expect("the sandbox did not end")
 }
 
 /// A second client, to look at the engine independently of the code under test.
-pub fn client() -> Docker {
+pub(crate) fn client() -> Docker {
     let host = host();
     Docker::connect_with_unix(
         host.strip_prefix("unix://").expect("tests use a socket"),
@@ -142,18 +146,19 @@ pub fn client() -> Docker {
     .unwrap()
 }
 
-pub async fn labelled(docker: &Docker, label: &str) -> (usize, usize) {
+pub(crate) async fn labelled(docker: &Docker, label: &str) -> (usize, usize) {
     use bollard::query_parameters::{ListContainersOptionsBuilder, ListVolumesOptionsBuilder};
     let filters = std::collections::HashMap::from([("label".to_owned(), vec![label.to_owned()])]);
     let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
     let containers = docker.list_containers(Some(options)).await.unwrap().len();
     let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
-    let volumes = docker.list_volumes(Some(options)).await.unwrap().volumes.unwrap_or_default().len();
+    let volumes =
+        docker.list_volumes(Some(options)).await.unwrap().volumes.unwrap_or_default().len();
     (containers, volumes)
 }
 
 /// Limits that any machine has.
-pub fn small() -> Resources {
+pub(crate) fn small() -> Resources {
     Resources {
         memory_bytes: 256 << 20,
         pids: 64,
@@ -163,10 +168,10 @@ pub fn small() -> Resources {
     }
 }
 
-pub fn not_enforced(reports: &[LayerReport]) -> Vec<&LayerReport> {
+pub(crate) fn not_enforced(reports: &[LayerReport]) -> Vec<&LayerReport> {
     reports.iter().filter(|report| !report.status.is_enforced()).collect()
 }
 
-pub fn layers(reports: &[LayerReport]) -> Vec<Layer> {
+pub(crate) fn layers(reports: &[LayerReport]) -> Vec<Layer> {
     reports.iter().map(|report| report.layer).collect()
 }

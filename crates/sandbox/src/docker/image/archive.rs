@@ -132,7 +132,12 @@ pub(crate) fn write(
     tar.into_inner()?.flush()
 }
 
-fn append(tar: &mut tar::Builder<impl Write>, name: &str, bytes: impl Read, len: u64) -> io::Result<()> {
+fn append(
+    tar: &mut tar::Builder<impl Write>,
+    name: &str,
+    bytes: impl Read,
+    len: u64,
+) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_mtime(0);
     header.set_uid(0);
@@ -156,9 +161,11 @@ mod tests {
     #[test]
     fn the_configuration_is_a_function_of_its_inputs() {
         let layer = LayerDigest { digest: Digest::of(b"x"), len: 1 };
-        let labels = BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]);
+        let labels =
+            BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]);
         let config = |layers: &[LayerDigest]| {
-            ImageConfig { layers, labels: &labels, user: "1:1", entrypoint: "/x", working_dir: "/" }.to_bytes()
+            ImageConfig { layers, labels: &labels, user: "1:1", entrypoint: "/x", working_dir: "/" }
+                .to_bytes()
         };
         assert_eq!(config(std::slice::from_ref(&layer)), config(std::slice::from_ref(&layer)));
         let other = LayerDigest { digest: Digest::of(b"y"), len: 1 };

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use bollard::models::ImageInspect;
 use bollard::query_parameters::{BuildImageOptionsBuilder, CreateImageOptionsBuilder};
 use bytes::Bytes;
 use cofferdam_run::engine::EngineKind;
@@ -14,8 +15,10 @@ use futures::StreamExt;
 use serde_json::json;
 
 use super::cache::BuildLock;
-use super::{GuestLayer, Image, Images, Recipe, fingerprint, image_labels, is_ours, layers_of, tag, user};
-use crate::docker::call::{self, CALL_TIMEOUT, IMAGE_TIMEOUT};
+use super::{
+    GuestLayer, Image, Images, Recipe, fingerprint, image_labels, is_ours, layers_of, tag, user,
+};
+use crate::docker::call::{CALL_TIMEOUT, IMAGE_TIMEOUT};
 use crate::error::SandboxError;
 
 /// Longest image reference, bytes; a longer one is refused with `SANDBOX-002`.
@@ -31,7 +34,7 @@ impl Images {
         let reference = pinned(reference)?;
         let print = fingerprint(recipe, &guest, &json!({ "image": reference }));
         let base = self.base_layers(reference).await?;
-        let check = |image: &bollard::models::ImageInspect| {
+        let check = |image: &ImageInspect| {
             let layers = layers_of(image);
             is_ours(image, &print) && layers.len() == base.len() + 1 && layers.starts_with(&base)
         };
@@ -47,35 +50,36 @@ impl Images {
         self.build(reference, &print, &guest).await?;
         self.find(&print, check).await?.map(found).ok_or_else(|| SandboxError::Root {
             engine: EngineKind::Docker,
-            reason: format!(
-                "the image built on {reference} is not one layer on top of it, or the base declares volumes of its own"
-            ),
+            reason: format!("the image built on {reference} is not one layer on top of it"),
         })
     }
 
     /// Layers of the base, pulled first when the engine lacks it.
     async fn base_layers(&self, reference: &str) -> Result<Vec<String>, SandboxError> {
-        match call::bounded(CALL_TIMEOUT, self.docker.inspect_image(reference)).await {
-            Ok(image) => return Ok(layers_of(&image)),
+        match self.client.ask(CALL_TIMEOUT, self.client.docker.inspect_image(reference)).await {
+            Ok(image) => return usable_layers(reference, &image),
             Err(error) if error.says_gone() => {}
             Err(error) => return Err(error.during("inspect the base image")),
         }
         if let Some((name, digest)) = reference.rsplit_once('@') {
             let options = CreateImageOptionsBuilder::default().from_image(name).tag(digest).build();
             let pull = async {
-                let mut steps = std::pin::pin!(self.docker.create_image(Some(options), None, None));
+                let mut steps =
+                    std::pin::pin!(self.client.docker.create_image(Some(options), None, None));
                 while let Some(step) = steps.next().await {
                     step?;
                 }
                 Ok(())
             };
-            call::bounded(IMAGE_TIMEOUT, pull).await.map_err(|error| SandboxError::Root {
+            self.client.ask(IMAGE_TIMEOUT, pull).await.map_err(|error| SandboxError::Root {
                 engine: EngineKind::Docker,
-                reason: format!("the base image {reference} is not there and cannot be pulled: {error}"),
+                reason: format!(
+                    "the base image {reference} is not there and cannot be pulled: {error}"
+                ),
             })?;
         }
-        match call::bounded(CALL_TIMEOUT, self.docker.inspect_image(reference)).await {
-            Ok(image) => Ok(layers_of(&image)),
+        match self.client.ask(CALL_TIMEOUT, self.client.docker.inspect_image(reference)).await {
+            Ok(image) => usable_layers(reference, &image),
             Err(error) if error.says_gone() => Err(SandboxError::Root {
                 engine: EngineKind::Docker,
                 reason: format!("the engine has no image {reference}"),
@@ -84,7 +88,12 @@ impl Images {
         }
     }
 
-    async fn build(&self, reference: &str, print: &Digest, guest: &GuestLayer) -> Result<(), SandboxError> {
+    async fn build(
+        &self,
+        reference: &str,
+        print: &Digest,
+        guest: &GuestLayer,
+    ) -> Result<(), SandboxError> {
         let context = context(reference, guest).map_err(|source| SandboxError::Io {
             attempt: "pack the build of",
             path: layout::GUEST_BIN.into(),
@@ -101,14 +110,28 @@ impl Images {
             .build();
         let build = async {
             let body = bollard::body_full(Bytes::from(context));
-            let mut steps = std::pin::pin!(self.docker.build_image(options, None, Some(body)));
+            let mut steps =
+                std::pin::pin!(self.client.docker.build_image(options, None, Some(body)));
             while let Some(step) = steps.next().await {
                 step?;
             }
             Ok(())
         };
-        call::bounded(IMAGE_TIMEOUT, build).await.map_err(|error| error.during("build the image"))
+        self.client.ask(IMAGE_TIMEOUT, build).await.map_err(|error| error.during("build the image"))
     }
+}
+
+/// The base's layers, unless it would mount more than it was asked to.
+fn usable_layers(reference: &str, image: &ImageInspect) -> Result<Vec<String>, SandboxError> {
+    let refuse = |reason: String| Err(SandboxError::Root { engine: EngineKind::Docker, reason });
+    let Some(config) = &image.config else {
+        return refuse(format!("the engine shows no configuration of {reference}"));
+    };
+    if let Some(volumes) = config.volumes.as_ref().filter(|all| !all.is_empty()) {
+        // Each would become an anonymous volume: writable, without a limit and without our labels.
+        return refuse(format!("{reference} declares volumes of its own: {}", volumes.join(", ")));
+    }
+    Ok(layers_of(image))
 }
 
 /// The reference, when it names content: `NAME@sha256:…`, or the id of an image on this engine.

@@ -21,8 +21,11 @@ use super::archive::{self, ImageConfig};
 use super::cache::{self, BuildLock};
 use super::tree::{LayerDigest, Tree};
 use super::userland;
-use super::{GuestLayer, Image, Images, Recipe, blocking, fingerprint, image_labels, is_ours, layers_of, tag, user};
-use crate::docker::call::{self, CallError, IMAGE_TIMEOUT};
+use super::{
+    GuestLayer, Image, Images, Recipe, blocking, fingerprint, image_labels, is_ours, layers_of,
+    tag, user,
+};
+use crate::docker::call::IMAGE_TIMEOUT;
 use crate::error::SandboxError;
 
 /// Bytes per piece sent to the engine.
@@ -38,7 +41,11 @@ struct Base {
 }
 
 impl Images {
-    pub(super) async fn ensure_loaded(&self, recipe: &Recipe, guest: GuestLayer) -> Result<Image, SandboxError> {
+    pub(super) async fn ensure_loaded(
+        &self,
+        recipe: &Recipe,
+        guest: GuestLayer,
+    ) -> Result<Image, SandboxError> {
         let base = self.plan_base().await?;
         // The usual case asks no lock: nothing changed and the image is there.
         if let Some(layer) = &base.known
@@ -70,8 +77,10 @@ impl Images {
     async fn plan_base(&self) -> Result<Base, SandboxError> {
         let state_dir = self.state_dir().to_owned();
         blocking(move || {
-            let tree = userland::plan()
-                .map_err(|error| SandboxError::Root { engine: EngineKind::Docker, reason: chain(&error) })?;
+            let tree = userland::plan().map_err(|error| SandboxError::Root {
+                engine: EngineKind::Docker,
+                reason: chain(&error),
+            })?;
             let key = userland::stat_key(&tree).map_err(|source| SandboxError::Io {
                 attempt: "examine the base's files below",
                 path: "/usr".into(),
@@ -91,7 +100,9 @@ impl Images {
     ) -> Result<Option<Image>, SandboxError> {
         let print = print_of(recipe, guest, base);
         let expected = [base.digest.to_string(), guest.layer.digest.to_string()];
-        let id = self.find(&print, |image| is_ours(image, &print) && layers_of(image) == expected).await?;
+        let id = self
+            .find(&print, |image| is_ours(image, &print) && layers_of(image) == expected)
+            .await?;
         Ok(id.map(|id| Image { id, guest: guest.binary.clone() }))
     }
 
@@ -137,7 +148,7 @@ impl Images {
             receive.recv().await.map(|piece| (piece, receive))
         });
         let options = ImportImageOptionsBuilder::default().quiet(true).build();
-        let answer = self.docker.import_image(options, bollard::body_try_stream(body), None);
+        let answer = self.client.docker.import_image(options, bollard::body_try_stream(body), None);
         let drained = async {
             let mut answer = std::pin::pin!(answer);
             while let Some(step) = answer.next().await {
@@ -145,10 +156,10 @@ impl Images {
             }
             Ok::<(), bollard::errors::Error>(())
         };
-        let result = call::bounded(IMAGE_TIMEOUT, drained).await;
+        let result = self.client.ask(IMAGE_TIMEOUT, drained).await;
         // The channel's other end is gone by now, so the writer ends too.
         let _ = writer.await;
-        result.map_err(|error: CallError| error.during("load the image"))
+        result.map_err(|error| error.during("load the image"))
     }
 }
 
@@ -158,7 +169,11 @@ fn print_of(recipe: &Recipe, guest: &GuestLayer, base: &LayerDigest) -> Digest {
 
 /// Writes the base layer into a nameless file and remembers its digest.
 fn write_base(state_dir: &Path, base: &Base) -> Result<(LayerDigest, File), SandboxError> {
-    let io = |source| SandboxError::Io { attempt: "write the base layer in", path: state_dir.to_owned(), source };
+    let io = |source| SandboxError::Io {
+        attempt: "write the base layer in",
+        path: state_dir.to_owned(),
+        source,
+    };
     std::fs::create_dir_all(state_dir).map_err(io)?;
     let mut file = tempfile::tempfile_in(state_dir).map_err(io)?;
     let layer = base.tree.write_tar(&mut file).map_err(io)?;
@@ -199,8 +214,8 @@ impl Write for Pieces {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE_BYTES));
-        self.send
-            .blocking_send(Ok(Bytes::from(piece)))
-            .map_err(|_closed| io::Error::new(io::ErrorKind::BrokenPipe, "the engine stopped reading"))
+        self.send.blocking_send(Ok(Bytes::from(piece))).map_err(|_closed| {
+            io::Error::new(io::ErrorKind::BrokenPipe, "the engine stopped reading")
+        })
     }
 }

@@ -13,7 +13,6 @@ mod userland;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use bollard::Docker;
 use bollard::models::ImageInspect;
 use bollard::query_parameters::ListImagesOptionsBuilder;
 use cofferdam_run::engine::EngineKind;
@@ -24,7 +23,7 @@ use serde_json::json;
 pub use layered::MAX_REFERENCE;
 pub use tree::{MAX_LAYER_BYTES, MAX_LAYER_ENTRIES};
 
-use super::call::{self, CALL_TIMEOUT};
+use super::call::{CALL_TIMEOUT, Client};
 use super::{Base, labels};
 use crate::error::SandboxError;
 use tree::{LayerDigest, Node, Tree};
@@ -57,7 +56,7 @@ pub(crate) struct Recipe {
 /// Makes and finds images on one engine.
 #[derive(Debug)]
 pub(crate) struct Images {
-    docker: Docker,
+    client: Client,
     state_dir: PathBuf,
     /// One build at a time in this process; a file lock does the same between processes.
     building: tokio::sync::Mutex<()>,
@@ -71,8 +70,8 @@ struct GuestLayer {
 }
 
 impl Images {
-    pub(crate) fn new(docker: Docker, state_dir: PathBuf) -> Self {
-        Self { docker, state_dir, building: tokio::sync::Mutex::new(()) }
+    pub(crate) fn new(client: Client, state_dir: PathBuf) -> Self {
+        Self { client, state_dir, building: tokio::sync::Mutex::new(()) }
     }
 
     /// The image for this recipe, built when there is none.
@@ -100,14 +99,19 @@ impl Images {
     ) -> Result<Option<String>, SandboxError> {
         let filters = HashMap::from([(
             "label".to_owned(),
-            vec![format!("{}=1", labels::MANAGED), format!("{}={fingerprint}", labels::FINGERPRINT)],
+            vec![
+                format!("{}=1", labels::MANAGED),
+                format!("{}={fingerprint}", labels::FINGERPRINT),
+            ],
         )]);
         let options = ListImagesOptionsBuilder::default().filters(&filters).build();
-        let found = call::bounded(CALL_TIMEOUT, self.docker.list_images(Some(options)))
+        let found = self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.list_images(Some(options)))
             .await
             .map_err(|error| error.during("list images"))?;
         for image in found {
-            match call::bounded(CALL_TIMEOUT, self.docker.inspect_image(&image.id)).await {
+            match self.client.ask(CALL_TIMEOUT, self.client.docker.inspect_image(&image.id)).await {
                 Ok(seen) if check(&seen) => return Ok(Some(image.id)),
                 Ok(_) => {}
                 // Removed between the two questions.
@@ -168,13 +172,20 @@ fn is_ours(image: &ImageInspect, fingerprint: &Digest) -> bool {
 /// Plans the guest's layer: the binary, the mount points, and `/work` with the owner that a fresh
 /// volume inherits from it.
 fn guest_layer(path: &Path) -> Result<GuestLayer, SandboxError> {
-    let io = |source| SandboxError::Io { attempt: "read the guest binary", path: path.to_owned(), source };
+    let io = |source| SandboxError::Io {
+        attempt: "read the guest binary",
+        path: path.to_owned(),
+        source,
+    };
     let source = std::fs::canonicalize(path).map_err(io)?;
     let meta = std::fs::metadata(&source).map_err(io)?;
     if !meta.is_file() || meta.len() > MAX_GUEST_BYTES {
         return Err(SandboxError::Root {
             engine: EngineKind::Docker,
-            reason: format!("{} is no regular file of at most {MAX_GUEST_BYTES} bytes", path.display()),
+            reason: format!(
+                "{} is no regular file of at most {MAX_GUEST_BYTES} bytes",
+                path.display()
+            ),
         });
     }
     let binary = digest_of_file(&source).map_err(io)?;

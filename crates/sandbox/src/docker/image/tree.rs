@@ -56,9 +56,7 @@ impl Tree {
         let mut parent = PathBuf::new();
         for part in key.parent().into_iter().flat_map(Path::components) {
             parent.push(part);
-            self.nodes
-                .entry(parent.clone())
-                .or_insert(Node::Directory { mode: 0o755, owner: 0 });
+            self.nodes.entry(parent.clone()).or_insert(Node::Directory { mode: 0o755, owner: 0 });
         }
         if self.nodes.contains_key(&key) {
             return Ok(());
@@ -166,7 +164,8 @@ struct Exact<'a> {
 
 impl Read for Exact<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let changed = || io::Error::other(format!("{} changed while it was read", self.source.display()));
+        let changed =
+            || io::Error::other(format!("{} changed while it was read", self.source.display()));
         if self.left == 0 {
             let mut probe = [0u8; 1];
             return if self.inner.read(&mut probe)? == 0 { Ok(0) } else { Err(changed()) };
@@ -191,7 +190,11 @@ struct Hashing<W: Write> {
 
 impl<W: Write> Hashing<W> {
     fn new(inner: W) -> Self {
-        Self { inner: io::BufWriter::with_capacity(256 << 10, inner), hash: sha2::Sha256::new(), len: 0 }
+        Self {
+            inner: io::BufWriter::with_capacity(256 << 10, inner),
+            hash: sha2::Sha256::new(),
+            len: 0,
+        }
     }
 
     fn finish(mut self) -> io::Result<LayerDigest> {
@@ -249,7 +252,8 @@ mod tests {
         std::fs::write(&source, b"longer than planned").unwrap();
         for len in [3, 300] {
             let mut tree = Tree::default();
-            tree.add(Path::new("f"), Node::Host { source: source.clone(), len, executable: false }).unwrap();
+            tree.add(Path::new("f"), Node::Host { source: source.clone(), len, executable: false })
+                .unwrap();
             assert!(tree.write_tar(io::sink()).is_err());
         }
     }

@@ -26,18 +26,136 @@ const REQUIRED: [&str; 12] =
 
 /// Taken when the host has them.
 const OPTIONAL: &[&str] = &[
-    "[", "awk", "b2sum", "base32", "base64", "basename", "bunzip2", "bzip2", "chgrp", "chmod", "chown",
-    "cksum", "clear", "cmp", "column", "comm", "csplit", "curl", "cut", "dash", "date", "dd", "df", "diff",
-    "diff3", "dirname", "du", "echo", "egrep", "expand", "expr", "factor", "false", "fgrep", "file", "find",
-    "flock", "fmt", "fold", "free", "getconf", "getopt", "gunzip", "gzip", "head", "hostname", "iconv",
-    "id", "install", "join", "kill", "less", "link", "ln", "locale", "logname", "m4", "make", "mawk",
-    "gawk", "md5sum", "mkfifo", "mktemp", "more", "nice", "nl", "nohup", "nproc", "numfmt", "od", "openssl",
-    "paste", "patch", "pathchk", "pgrep", "pkill", "pr", "printenv", "printf", "ps", "pwd", "python3",
-    "readlink", "realpath", "rev", "rg", "rmdir", "seq", "setsid", "sha1sum", "sha256sum", "sha512sum",
-    "shred", "shuf", "sleep", "sort", "split", "stat", "stdbuf", "sum", "sync", "tac", "tail", "tar", "tee",
-    "test", "timeout", "touch", "tr", "true", "truncate", "tsort", "tty", "uname", "unexpand", "uniq",
-    "unlink", "unxz", "unzip", "uptime", "vdir", "wc", "which", "whoami", "xargs", "xz", "xzcat", "yes",
-    "zcat", "zip",
+    "[",
+    "awk",
+    "b2sum",
+    "base32",
+    "base64",
+    "basename",
+    "bunzip2",
+    "bzip2",
+    "chgrp",
+    "chmod",
+    "chown",
+    "cksum",
+    "clear",
+    "cmp",
+    "column",
+    "comm",
+    "csplit",
+    "curl",
+    "cut",
+    "dash",
+    "date",
+    "dd",
+    "df",
+    "diff",
+    "diff3",
+    "dirname",
+    "du",
+    "echo",
+    "egrep",
+    "expand",
+    "expr",
+    "factor",
+    "false",
+    "fgrep",
+    "file",
+    "find",
+    "flock",
+    "fmt",
+    "fold",
+    "free",
+    "getconf",
+    "getopt",
+    "gunzip",
+    "gzip",
+    "head",
+    "hostname",
+    "iconv",
+    "id",
+    "install",
+    "join",
+    "kill",
+    "less",
+    "link",
+    "ln",
+    "locale",
+    "logname",
+    "m4",
+    "make",
+    "mawk",
+    "gawk",
+    "md5sum",
+    "mkfifo",
+    "mktemp",
+    "more",
+    "nice",
+    "nl",
+    "nohup",
+    "nproc",
+    "numfmt",
+    "od",
+    "openssl",
+    "paste",
+    "patch",
+    "pathchk",
+    "pgrep",
+    "pkill",
+    "pr",
+    "printenv",
+    "printf",
+    "ps",
+    "pwd",
+    "python3",
+    "readlink",
+    "realpath",
+    "rev",
+    "rg",
+    "rmdir",
+    "seq",
+    "setsid",
+    "sha1sum",
+    "sha256sum",
+    "sha512sum",
+    "shred",
+    "shuf",
+    "sleep",
+    "sort",
+    "split",
+    "stat",
+    "stdbuf",
+    "sum",
+    "sync",
+    "tac",
+    "tail",
+    "tar",
+    "tee",
+    "test",
+    "timeout",
+    "touch",
+    "tr",
+    "true",
+    "truncate",
+    "tsort",
+    "tty",
+    "uname",
+    "unexpand",
+    "uniq",
+    "unlink",
+    "unxz",
+    "unzip",
+    "uptime",
+    "vdir",
+    "wc",
+    "which",
+    "whoami",
+    "xargs",
+    "xz",
+    "xzcat",
+    "yes",
+    "zcat",
+    "zip",
 ];
 
 /// Directories of the Python library that no program needs at run time.
@@ -83,7 +201,8 @@ pub(crate) fn plan() -> Result<Tree, UserlandError> {
     let mut base = Planner::default();
     base.top_level_links()?;
     for name in REQUIRED {
-        let path = find_program(name).ok_or_else(|| UserlandError::NoProgram { program: name.to_owned() })?;
+        let path = find_program(name)
+            .ok_or_else(|| UserlandError::NoProgram { program: name.to_owned() })?;
         base.program(&path, true)?;
     }
     for name in OPTIONAL {
@@ -190,7 +309,9 @@ impl Planner {
         }
         let found = match lddtree::DependencyAnalyzer::new(PathBuf::from("/")).analyze(elf) {
             Ok(found) => found,
-            Err(error) if required => return Err(read_error(elf)(io::Error::other(error.to_string()))),
+            Err(error) if required => {
+                return Err(read_error(elf)(io::Error::other(error.to_string())));
+            }
             Err(_) => return Ok(()),
         };
         // The kernel opens the loader by this very path, wherever the libraries name it.
@@ -231,10 +352,10 @@ impl Planner {
     /// are left out.
     fn directory(&mut self, root: &Path, left_out: &[&str]) -> Result<(), UserlandError> {
         let Ok(root) = fs::canonicalize(root) else { return Ok(()) };
-        let walk = walkdir::WalkDir::new(&root)
-            .sort_by_file_name()
-            .into_iter()
-            .filter_entry(|entry| !left_out.iter().any(|name| entry.file_name() == OsStr::new(name)));
+        let walk =
+            walkdir::WalkDir::new(&root).sort_by_file_name().into_iter().filter_entry(|entry| {
+                !left_out.iter().any(|name| entry.file_name() == OsStr::new(name))
+            });
         for entry in walk {
             let entry = entry.map_err(|error| read_error(&root)(error.into()))?;
             let path = entry.path();
@@ -259,7 +380,9 @@ impl Planner {
 
     /// Git's own programs and templates live beside the prefix that it was installed under.
     fn git(&mut self) -> Result<(), UserlandError> {
-        let Some(prefix) = find_program("git").and_then(|path| prefix_of(&path)) else { return Ok(()) };
+        let Some(prefix) = find_program("git").and_then(|path| prefix_of(&path)) else {
+            return Ok(());
+        };
         for part in ["lib/git-core", "libexec/git-core", "share/git-core/templates"] {
             self.directory(&prefix.join(part), &[])?;
         }
@@ -294,7 +417,9 @@ impl Planner {
     /// Public certificates only: the private directory beside them is never read.
     fn certificates(&mut self) -> Result<(), UserlandError> {
         self.directory(Path::new("/etc/ssl/certs"), &[])?;
-        for bundle in ["/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"] {
+        for bundle in
+            ["/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"]
+        {
             if Path::new(bundle).is_file() {
                 self.file(Path::new(bundle))?;
             }
@@ -330,12 +455,15 @@ impl Planner {
         let files = [
             (
                 "/etc/passwd",
-                format!("root:x:0:0:root:{work}:/bin/sh\nagent:x:{uid}:{uid}:agent:{home}:/bin/bash\n"),
+                format!(
+                    "root:x:0:0:root:{work}:/bin/sh\nagent:x:{uid}:{uid}:agent:{home}:/bin/bash\n"
+                ),
             ),
             ("/etc/group", format!("root:x:0:\nagent:x:{uid}:\n")),
             (
                 "/etc/nsswitch.conf",
-                "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\n".to_owned(),
+                "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\n"
+                    .to_owned(),
             ),
             ("/etc/hosts", "127.0.0.1 localhost\n".to_owned()),
             ("/etc/resolv.conf", String::new()),
