@@ -168,6 +168,13 @@ pub trait Control: Send {
     async fn wait(&mut self) -> SandboxExit;
     /// Kills everything in it. Nothing happens when it has ended.
     async fn kill(&mut self);
+    /// Moves or copies the repository in the work volume to the directory `to`, which does not exist yet.
+    /// `false` when there is nothing to save. Called after everything in the sandbox has ended; never
+    /// follows a link out of the volume.
+    async fn salvage(&mut self, to: &std::path::Path) -> Result<bool, SandboxError> {
+        let _ = to;
+        Ok(false)
+    }
     /// Kills what is left, removes everything, and proves it.
     async fn teardown(self: Box<Self>) -> TeardownOutcome;
 }

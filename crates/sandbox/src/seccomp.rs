@@ -31,6 +31,11 @@ pub enum Compare {
         /// The value.
         value: u64,
     },
+    /// `argument != value`, all 64 bits: set upper bits make it differ, and so deny.
+    NotEqual {
+        /// The value.
+        value: u64,
+    },
 }
 
 /// A condition on one argument.
@@ -50,9 +55,9 @@ pub struct DenyRule {
     pub names: Vec<&'static str>,
     /// The error number that the caller gets.
     pub errno: i32,
-    /// Denied only when the condition holds; always when there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub when: Option<ArgRule>,
+    /// Denied only when all conditions hold, at most one on each argument; always when there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<ArgRule>,
 }
 
 /// Why a profile could not be turned into kernel filters.
@@ -83,6 +88,9 @@ const TIOCLINUX: u64 = 0x541c;
 const OPEN_FAMILIES: [u64; 4] =
     [libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64];
 
+/// DCCP, L2TP, SCTP and UDP-Lite.
+const UNUSUAL_PROTOCOLS: [u64; 4] = [33, 115, 132, 136];
+
 /// Every flag of `clone` that makes a namespace. `CLONE_NEWTIME` has no room in `clone`'s flags.
 const NAMESPACE_FLAGS: [u64; 7] = [
     libc::CLONE_NEWNS as u64,
@@ -99,9 +107,9 @@ impl SeccompProfile {
     #[must_use]
     pub fn standard() -> Self {
         let mut rules = vec![
-            DenyRule { names: syscalls::DENIED.to_vec(), errno: libc::EPERM, when: None },
+            DenyRule { names: syscalls::DENIED.to_vec(), errno: libc::EPERM, when: Vec::new() },
             // Its flags live in memory, where a filter cannot look: callers fall back to `clone`.
-            DenyRule { names: vec!["clone3"], errno: libc::ENOSYS, when: None },
+            DenyRule { names: vec!["clone3"], errno: libc::ENOSYS, when: Vec::new() },
         ];
         for flag in NAMESPACE_FLAGS {
             rules.push(deny_when("clone", libc::EPERM, 0, Compare::MaskedEq { mask: flag, value: flag }));
@@ -120,6 +128,25 @@ impl SeccompProfile {
             let compare = Compare::Greater { value: LAST_FAMILY };
             rules.push(deny_when(call, libc::EAFNOSUPPORT, 0, compare));
         }
+        // Protocols that a kernel would load a module for on an ordinary user's request.
+        for protocol in UNUSUAL_PROTOCOLS {
+            let compare = Compare::MaskedEq { mask: LOW_32, value: protocol };
+            rules.push(deny_when("socket", libc::EAFNOSUPPORT, 2, compare));
+        }
+        rules.push(DenyRule {
+            names: vec!["socket"],
+            errno: libc::EAFNOSUPPORT,
+            when: vec![
+                ArgRule {
+                    index: 0,
+                    compare: Compare::MaskedEq { mask: LOW_32, value: libc::AF_NETLINK as u64 },
+                },
+                ArgRule {
+                    index: 2,
+                    compare: Compare::NotEqual { value: libc::NETLINK_ROUTE as u64 },
+                },
+            ],
+        });
         Self { rules }
     }
 
@@ -128,21 +155,17 @@ impl SeccompProfile {
     pub fn to_seccompiler(&self) -> Result<Vec<BpfProgram>, ProfileError> {
         let arch = target_arch()?;
         let mut by_errno: BTreeMap<i32, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
-        let mut unconditional: Vec<(i32, i64)> = Vec::new();
         for rule in &self.rules {
             for number in rule.names.iter().filter_map(|n| syscalls::number(n)) {
-                let calls = by_errno.entry(rule.errno).or_default();
-                match rule.when {
-                    None => unconditional.push((rule.errno, number)),
-                    Some(arg) => calls.entry(number).or_default().push(
-                        SeccompRule::new(vec![condition(arg)?]).map_err(ProfileError::Compile)?,
-                    ),
+                let chain = by_errno.entry(rule.errno).or_default().entry(number).or_default();
+                // An empty chain means: whatever the arguments are. No call has rules of both kinds.
+                if !rule.when.is_empty() {
+                    let conditions: Result<Vec<_>, _> =
+                        rule.when.iter().map(|arg| condition(*arg)).collect();
+                    let rule = SeccompRule::new(conditions?).map_err(ProfileError::Compile)?;
+                    chain.push(rule);
                 }
             }
-        }
-        for (errno, number) in unconditional {
-            // An empty list of rules means: whatever the arguments are.
-            by_errno.entry(errno).or_default().insert(number, Vec::new());
         }
         let mut programs = vec![unknown_numbers()];
         for (errno, calls) in by_errno {
@@ -174,7 +197,7 @@ impl SeccompProfile {
 }
 
 fn deny_when(name: &'static str, errno: i32, index: u8, compare: Compare) -> DenyRule {
-    DenyRule { names: vec![name], errno, when: Some(ArgRule { index, compare }) }
+    DenyRule { names: vec![name], errno, when: vec![ArgRule { index, compare }] }
 }
 
 fn target_arch() -> Result<TargetArch, ProfileError> {
@@ -187,6 +210,7 @@ fn condition(arg: ArgRule) -> Result<SeccompCondition, ProfileError> {
     let (op, value) = match arg.compare {
         Compare::MaskedEq { mask, value } => (SeccompCmpOp::MaskedEq(mask), value),
         Compare::Greater { value } => (SeccompCmpOp::Gt, value),
+        Compare::NotEqual { value } => (SeccompCmpOp::Ne, value),
     };
     SeccompCondition::new(arg.index, SeccompCmpArgLen::Qword, op, value).map_err(ProfileError::Compile)
 }
@@ -202,6 +226,9 @@ fn docker_rule(rule: &DenyRule) -> serde_json::Value {
             Compare::Greater { value } => serde_json::json!({
                 "index": arg.index, "op": "SCMP_CMP_GT", "value": value, "valueTwo": 0,
             }),
+            Compare::NotEqual { value } => serde_json::json!({
+                "index": arg.index, "op": "SCMP_CMP_NE", "value": value, "valueTwo": 0,
+            }),
         })
         .collect();
     serde_json::json!({
@@ -215,9 +242,10 @@ fn docker_rule(rule: &DenyRule) -> serde_json::Value {
 /// Refuses, with `ENOSYS`, numbers past the newest known call and (on x86-64) the x32 range, whose
 /// calls have other numbers and would match no rule.
 fn unknown_numbers() -> BpfProgram {
-    const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const JUMP_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    // Classic BPF: `LD|W|ABS`, `JMP|JGT|K` and `RET|K` of <linux/bpf_common.h>.
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_GREATER: u16 = 0x25;
+    const RETURN: u16 = 0x06;
     let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     vec![
         // Offset 0 of `struct seccomp_data` is the call's number.
@@ -240,6 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn no_call_is_denied_both_always_and_on_a_condition() {
+        let profile = SeccompProfile::standard();
+        let always: Vec<&str> =
+            profile.rules.iter().filter(|r| r.when.is_empty()).flat_map(|r| r.names.clone()).collect();
+        for rule in profile.rules.iter().filter(|r| !r.when.is_empty()) {
+            assert!(!always.contains(&rule.names[0]), "{:?}", rule.names);
+        }
+    }
+
+    #[test]
     fn docker_profile_denies_by_name_with_the_same_rules() {
         let profile = SeccompProfile::standard();
         let value: serde_json::Value = serde_json::from_str(&profile.to_docker_json()).unwrap();
@@ -259,7 +297,7 @@ mod tests {
         let denied = |family: i32| {
             SeccompProfile::standard().rules.iter().any(|r| {
                 r.names == ["socket"]
-                    && matches!(r.when, Some(ArgRule { index: 0, compare: Compare::MaskedEq { value, .. } })
+                    && matches!(r.when[..], [ArgRule { index: 0, compare: Compare::MaskedEq { value, .. } }]
                         if value == u64::from(family.unsigned_abs()))
             })
         };

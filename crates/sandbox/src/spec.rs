@@ -59,6 +59,25 @@ impl Tmpfs {
     }
 }
 
+/// What Landlock leaves possible in a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Writing {
+    /// Everything: making, changing, renaming and removing.
+    All,
+    /// Writing to what is there, devices included; nothing is made or removed.
+    Existing,
+}
+
+/// A tree in which Landlock leaves writing possible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LandlockRule {
+    /// Its top.
+    pub path: &'static str,
+    /// What is possible there.
+    pub writing: Writing,
+}
+
 /// Limits that hold for all processes together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Limits {
@@ -107,7 +126,7 @@ pub struct Hardening {
     pub read_only_paths: Vec<&'static str>,
     /// Trees in which Landlock leaves writing possible; everywhere else it is refused, whatever the
     /// mounts and modes say. Reading and executing are not restricted by it.
-    pub landlock_writable: Vec<&'static str>,
+    pub landlock: Vec<LandlockRule>,
     /// System calls.
     pub seccomp: SeccompProfile,
     /// Limits over all processes.
@@ -169,7 +188,13 @@ impl Hardening {
                 "/proc/sys",
                 "/proc/sysrq-trigger",
             ],
-            landlock_writable: vec![layout::WORK, layout::TMP, "/dev", "/proc"],
+            landlock: vec![
+                LandlockRule { path: layout::WORK, writing: Writing::All },
+                LandlockRule { path: layout::TMP, writing: Writing::All },
+                LandlockRule { path: "/dev/shm", writing: Writing::All },
+                LandlockRule { path: "/dev", writing: Writing::Existing },
+                LandlockRule { path: "/proc", writing: Writing::Existing },
+            ],
             seccomp: SeccompProfile::standard(),
             limits: Limits {
                 memory_bytes: resources.memory_bytes,

@@ -83,6 +83,9 @@ pub(crate) struct LaunchSpec {
     pub(crate) user_map: Option<UserMap>,
     /// Program and arguments, as seen inside.
     pub(crate) command: Vec<String>,
+    /// A directory shown writable as `/dev/extra`: for the test that Landlock refuses what mounts and
+    /// modes allow. Never set otherwise.
+    pub(crate) extra: Option<PathBuf>,
 }
 
 /// How far Landlock holds.

@@ -56,6 +56,7 @@ pub struct NativeEngine {
     /// What runs inside instead of the guest; for tests and the probe.
     command: Vec<String>,
     grace_ms: u64,
+    extra: Option<PathBuf>,
 }
 
 impl NativeEngine {
@@ -66,6 +67,7 @@ impl NativeEngine {
             config,
             command: vec![cofferdam_wire::layout::GUEST_BIN.to_owned()],
             grace_ms: HOST_GONE_GRACE_MS,
+            extra: None,
         }
     }
 
@@ -83,6 +85,14 @@ impl NativeEngine {
     #[must_use]
     pub fn with_grace_ms(mut self, grace_ms: u64) -> Self {
         self.grace_ms = grace_ms;
+        self
+    }
+
+    /// Shows `directory` writable as `/dev/extra`, for the engine's own tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_extra(mut self, directory: &Path) -> Self {
+        self.extra = Some(directory.to_owned());
         self
     }
 

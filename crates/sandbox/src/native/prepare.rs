@@ -9,12 +9,14 @@ use async_trait::async_trait;
 use cofferdam_run::engine::EngineKind;
 use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_run::ids::Digest;
+use cofferdam_run::posture::{Layer, LayerReport, LayerStatus};
 use cofferdam_wire::layout;
 use sha2::Digest as _;
 
 use super::cgroup::{Hierarchies, RunCgroups};
 use super::handoff::{LaunchRoot, LaunchSpec, UserMap, files};
 use super::label::{self, Label};
+use super::launcher::privileges::counts_processes_per_namespace;
 use super::process::ProcessId;
 use super::{NativeEngine, io_error, running, sweep};
 use crate::engine::{Evidence, Prepared, RootSource, Running, SandboxSpec};
@@ -131,15 +133,20 @@ fn build(
             gid: rustix::process::getegid().as_raw(),
         }),
         command: engine.command.clone(),
+        extra: engine.extra.clone(),
     };
     let file = spec.run_dir.join(files::LAUNCH);
     label::write_json(&file, &launch).map_err(io_error("write", &file))?;
+    let mut read_back = cgroups.read_back;
+    if !is_root {
+        count_rlimit(&mut read_back);
+    }
     let evidence = Evidence {
         engine_version: version(),
         hardening: launch.hardening.clone(),
         root: fingerprint(&launch.root),
         guest,
-        read_back: cgroups.read_back,
+        read_back,
     };
     Ok(NativePrepared {
         identity: label.identity(),
@@ -149,6 +156,21 @@ fn build(
         label,
         runs_root: engine.config.runs_root.clone(),
     })
+}
+
+/// An ordinary user without a cgroup still gets a bound on processes: the launcher sets it per
+/// process and the kernel counts it per user namespace.
+fn count_rlimit(read_back: &mut [LayerReport]) {
+    for report in read_back {
+        if report.layer == Layer::PidsLimit
+            && let LayerStatus::Absent { reason } = &report.status
+            && counts_processes_per_namespace()
+        {
+            report.status = LayerStatus::Degraded {
+                reason: format!("held by RLIMIT_NPROC of its own user namespace only: {reason}"),
+            };
+        }
+    }
 }
 
 /// Version text: ours and the kernel's.

@@ -76,7 +76,11 @@ impl Bench {
     }
 
     pub(crate) async fn run_command(&self, command: &[&str], spec: &SandboxSpec) -> Outcome {
-        let prepared = self.engine(command).prepare(spec).await.unwrap();
+        self.run_engine(&self.engine(command), spec).await
+    }
+
+    pub(crate) async fn run_engine(&self, engine: &NativeEngine, spec: &SandboxSpec) -> Outcome {
+        let prepared = engine.prepare(spec).await.unwrap();
         let read_back = prepared.evidence().read_back.clone();
         let mut running = prepared.start().await.unwrap();
         drop(running.stdin);
@@ -96,11 +100,13 @@ impl Bench {
 
 pub(crate) fn engine_at(runs_root: &Path, command: &[&str]) -> NativeEngine {
     NativeEngine::new(NativeConfig {
-        launcher: Some(PathBuf::from(env!("CARGO_BIN_EXE_cofferdam-launch"))),
+        launcher: Some(PathBuf::from(LAUNCHER)),
         runs_root: runs_root.to_owned(),
     })
     .with_command(command)
 }
+
+pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_cofferdam-launch");
 
 pub(crate) fn spec_at(runs_root: &Path, instance: &InstanceId, resources: &Resources) -> SandboxSpec {
     let run = RunId::from_entropy(entropy());

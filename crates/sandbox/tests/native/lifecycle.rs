@@ -78,6 +78,33 @@ async fn unstarted_sandbox_is_listed_and_torn_down() {
 }
 
 #[tokio::test]
+async fn salvage_moves_the_repository_and_never_a_link() {
+    let bench = Bench::new();
+    let kept = tempfile::tempdir().unwrap();
+    let script = "mkdir -m 0 /work/repo; chmod 700 /work/repo; echo x > /work/repo/f; sleep 600";
+    let mut running = bench.start(&format!("{script} & echo up; wait"), &small()).await;
+    running.stdout.read_exact(&mut [0; 3]).await.unwrap();
+    // Kills what still runs before it moves anything.
+    while !saved_file_exists(&bench) {
+        tokio::task::yield_now().await;
+    }
+    let to = kept.path().join("work");
+    assert!(running.control.salvage(&to).await.unwrap());
+    assert_eq!(std::fs::read_to_string(to.join("f")).unwrap(), "x\n");
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+
+    let mut running = bench.start("ln -s /etc /work/repo", &small()).await;
+    running.control.wait().await;
+    assert!(!running.control.salvage(&kept.path().join("link")).await.unwrap());
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+fn saved_file_exists(bench: &Bench) -> bool {
+    let run = std::fs::read_dir(bench.temp.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::read(run.join("work/repo/f")).is_ok_and(|content| content == b"x\n")
+}
+
+#[tokio::test]
 async fn twenty_starts_and_stops_leave_no_cgroup() {
     let bench = Bench::new();
     for _ in 0..20 {
@@ -150,6 +177,7 @@ async fn reused_process_number_is_not_killed() {
     assert!(bystander.wait().unwrap().success());
 }
 
+#[expect(clippy::disallowed_methods, reason = "a bystander process of the test")]
 fn spawn_cat() -> std::process::Child {
     std::process::Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
@@ -218,6 +246,7 @@ async fn host_process_to_be_killed() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "re-executes the test binary as a host to be killed")]
 async fn killed_host_leaves_nothing_after_list_and_remove() {
     use std::io::{BufRead as _, BufReader};
     let bench = Bench::new();

@@ -22,7 +22,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
     ("HOME", cofferdam_wire::layout::HOME),
     ("TMPDIR", cofferdam_wire::layout::TMP),
     ("LANG", "C.UTF-8"),
-    ("USER", "cofferdam"),
+    ("USER", "agent"),
 ];
 
 /// Never returns to the parent's code.

@@ -6,7 +6,7 @@
 
 mod child;
 mod parent;
-mod privileges;
+pub(super) mod privileges;
 mod root;
 mod sys;
 mod userland;

@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::{Failure, Stage as _, sys};
 use crate::native::handoff::LandlockOutcome;
-use crate::spec::Hardening;
+use crate::spec::{Hardening, Writing};
 
 /// The Landlock version whose rights are asked for. An older kernel gives what it knows, and the
 /// report says so.
@@ -33,6 +33,13 @@ pub(super) fn drop_user(as_root: bool, hardening: &Hardening) -> Result<bool, Fa
         };
         lower(resource, limit.soft, limit.hard).stage(format!("limit {}", limit.name))?;
     }
+    if !as_root {
+        // Counted per user namespace since Linux 5.14, so that it bounds this sandbox alone. Before
+        // that it counts all processes of the user, and would keep the guest from starting.
+        if counts_processes_per_namespace() {
+            lower(Resource::Nproc, hardening.limits.pids, hardening.limits.pids).stage("limit nproc")?;
+        }
+    }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if as_root {
         rustix::thread::set_thread_groups(&[]).stage("drop groups")?;
@@ -52,6 +59,17 @@ pub(super) fn drop_user(as_root: bool, hardening: &Hardening) -> Result<bool, Fa
     Ok(rustix::process::getgroups().stage("read groups")?.is_empty())
 }
 
+/// True from Linux 5.14 on.
+pub(crate) fn counts_processes_per_namespace() -> bool {
+    let kernel = rustix::system::uname();
+    let release = kernel.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (5, 14),
+        _ => false,
+    }
+}
+
 /// Never raises a limit that the host already has lower.
 fn lower(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
     let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
@@ -62,12 +80,15 @@ fn lower(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
 /// Refuses writing everywhere but in the listed trees, and signals and abstract sockets to the
 /// outside.
 pub(super) fn restrict_files(hardening: &Hardening) -> Result<LandlockOutcome, Failure> {
-    let write = AccessFs::from_write(LANDLOCK_ABI);
+    let all = AccessFs::from_write(LANDLOCK_ABI);
+    let existing = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let of = |writing| hardening.landlock.iter().filter(move |r| r.writing == writing).map(|r| r.path);
     let status = Ruleset::default()
-        .handle_access(write)
+        .handle_access(all)
         .and_then(|r| r.scope(Scope::from_all(LANDLOCK_ABI)))
         .and_then(Ruleset::create)
-        .and_then(|r| r.add_rules(path_beneath_rules(&hardening.landlock_writable, write)))
+        .and_then(|r| r.add_rules(path_beneath_rules(of(Writing::All), all)))
+        .and_then(|r| r.add_rules(path_beneath_rules(of(Writing::Existing), existing)))
         .and_then(landlock::RulesetCreated::restrict_self)
         .stage("restrict files with Landlock")?;
     Ok(match status.ruleset {

@@ -46,6 +46,9 @@ pub(super) fn enter(spec: &LaunchSpec, hardening: &Hardening) -> Result<(), Fail
     for tmpfs in &hardening.tmpfs {
         mount_tmpfs(&top, tmpfs)?;
     }
+    if let Some(extra) = &spec.extra {
+        bind_directory(extra, &top.join("dev/extra"), NO_SUID | NO_DEV, false)?;
+    }
     // The tmpfs of /dev gets its mount points first and is closed then.
     sys::set_mount_attributes(&top.join("dev"), READ_ONLY | NO_EXEC, false).stage("close /dev")?;
     processes(&top, hardening)?;

@@ -63,7 +63,8 @@ pub(super) fn loopback_up() -> io::Result<()> {
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = from.cast_signed() as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // `IFF_UP | IFF_RUNNING`; the constants of libc are wider than the field.
+    request.ifr_ifru.ifru_flags = 0x1 | 0x40;
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
     // SAFETY: the request is a valid `ifreq` that outlives the call.
     if unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request) } == 0 {

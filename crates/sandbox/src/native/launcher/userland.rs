@@ -59,9 +59,9 @@ const SYNTHETIC: [(&str, &str); 6] = [
     (
         "passwd",
         "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n\
-         cofferdam:x:10001:10001:cofferdam:/work/home:/bin/sh\n",
+         agent:x:10001:10001:agent:/work/home:/bin/sh\n",
     ),
-    ("group", "root:x:0:\ncofferdam:x:10001:\n"),
+    ("group", "root:x:0:\nagent:x:10001:\n"),
     ("hosts", "127.0.0.1 localhost cofferdam\n::1 localhost cofferdam\n"),
     ("hostname", "cofferdam\n"),
     ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
