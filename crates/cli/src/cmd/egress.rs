@@ -83,7 +83,7 @@ async fn check_file(app: &App, file: &std::path::Path) -> Result<ExitCode, CliEr
         } else {
             let mark = if result.ok { "ok  " } else { "FAIL" };
             let status = result.status.map_or_else(|| "-".to_owned(), |s| s.to_string());
-            let detail = result.detail.as_deref().unwrap_or("");
+            let detail = &result.detail;
             let line =
                 format!("{mark} {} {} {status} {} {detail}", result.id, result.got, result.stage);
             app.out.line(line.trim_end());

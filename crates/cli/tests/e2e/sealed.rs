@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::{Engine, KEY, World, on_both_engines};
 
 /// What the scripted model asks the built-in agent to do: read, edit, test, commit, finish.
-pub fn fixing() -> Script {
+pub(crate) fn fixing() -> Script {
     let shell = |command: &str| Turn::call("run_shell", json!({ "command": command }));
     Script::new([
         Turn::call("plan", json!({ "steps": ["look", "fix", "test", "commit"] })),

@@ -9,18 +9,18 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The key that must never be seen inside.
-pub const KEY: &str = "sk-test-4f2c9a77-must-stay-on-the-host";
+pub(crate) const KEY: &str = "sk-test-4f2c9a77-must-stay-on-the-host";
 /// No command of a test takes longer; a hang fails loudly instead of stopping the suite.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Engine {
+pub(crate) enum Engine {
     Native,
     Docker,
 }
 
 impl Engine {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
             Self::Docker => "docker",
@@ -37,27 +37,27 @@ macro_rules! on_both_engines {
 }
 pub(crate) use on_both_engines;
 
-pub struct World {
-    pub dir: TempDir,
-    pub engine: Engine,
-    pub model: Option<ModelServer>,
+pub(crate) struct World {
+    pub(crate) dir: TempDir,
+    pub(crate) engine: Engine,
+    pub(crate) model: Option<ModelServer>,
 }
 
 /// What a command did.
 #[derive(Debug)]
-pub struct Ran {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Ran {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {self:#?}"))
     }
 
     #[track_caller]
-    pub fn expect(self, code: i32) -> Self {
+    pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
     }
@@ -65,7 +65,7 @@ impl Ran {
 
 impl World {
     /// A repository with a failing test, an uncommitted edit and an untracked file.
-    pub fn new(engine: Engine) -> Self {
+    pub(crate) fn new(engine: Engine) -> Self {
         let dir = tempfile::Builder::new().prefix("cofferdam-e2e-").tempdir().unwrap();
         let world = Self { dir, engine, model: None };
         let repo = world.repo();
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// The same with a scripted model of that dialect.
-    pub fn with_model(engine: Engine, dialect: &str, script: Script) -> Self {
+    pub(crate) fn with_model(engine: Engine, dialect: &str, script: Script) -> Self {
         let mut world = Self::new(engine);
         let server = ModelServer::start(script).unwrap();
         server.require_key(KEY);
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// Configures the provider `scripted`.
-    pub fn provider(&self, dialect: &str, base_url: &str) {
+    pub(crate) fn provider(&self, dialect: &str, base_url: &str) {
         std::fs::write(
             self.config(),
             format!(
@@ -107,11 +107,11 @@ impl World {
         .unwrap();
     }
 
-    pub fn repo(&self) -> PathBuf {
+    pub(crate) fn repo(&self) -> PathBuf {
         self.dir.path().join("repo")
     }
 
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
@@ -119,22 +119,22 @@ impl World {
         self.dir.path().join("config.toml")
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.repo().join(name), text).unwrap();
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.repo().join(name)).unwrap()
     }
 
-    pub fn git(&self, args: &[&str]) -> String {
+    pub(crate) fn git(&self, args: &[&str]) -> String {
         let out = Command::new("git").current_dir(self.repo()).args(args).output().unwrap();
         assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap().trim_end().to_owned()
     }
 
     /// The command, with an environment that holds nothing of the machine's.
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
         command.current_dir(self.repo()).args(args).env_clear();
         command
@@ -152,16 +152,16 @@ impl World {
         command
     }
 
-    pub fn cofferdam(&self, args: &[&str]) -> Ran {
+    pub(crate) fn cofferdam(&self, args: &[&str]) -> Ran {
         finish(self.command(args).spawn().unwrap())
     }
 
     /// `cofferdam run` on this world's engine, with more arguments.
-    pub fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         self.cofferdam(&self.run_args(args))
     }
 
-    pub fn run_args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+    pub(crate) fn run_args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
         let mut all = vec!["run", "--engine", self.engine.name()];
         if !is_root() {
             all.extend(["--accept-degraded", "memory_limit,pids_limit,cpu_limit"]);
@@ -171,27 +171,27 @@ impl World {
     }
 
     /// `run` with a shell command as the agent.
-    pub fn run_shell(&self, script: &str) -> Ran {
+    pub(crate) fn run_shell(&self, script: &str) -> Ran {
         self.run(&["--", "sh", "-c", script])
     }
 
     /// The newest run.
-    pub fn last(&self) -> Value {
+    pub(crate) fn last(&self) -> Value {
         self.cofferdam(&["show", "--json", "last"]).expect(0).json()
     }
 
-    pub fn facts(&self) -> Vec<Value> {
+    pub(crate) fn facts(&self) -> Vec<Value> {
         let record = self.cofferdam(&["record", "show", "last"]).expect(0).json();
         record["entries"].as_array().unwrap().clone()
     }
 
-    pub fn fact(&self, kind: &str) -> Value {
+    pub(crate) fn fact(&self, kind: &str) -> Value {
         let found = self.facts().into_iter().find(|f| f["type"] == kind);
         found.unwrap_or_else(|| panic!("no fact {kind}"))
     }
 
     /// HEAD, status and index of the checkout: must be the same before and after a run.
-    pub fn state_of_checkout(&self) -> (String, String, Vec<u8>) {
+    pub(crate) fn state_of_checkout(&self) -> (String, String, Vec<u8>) {
         // Status may refresh the index: read it after.
         let status = self.git(&["status", "--porcelain"]);
         let head =
@@ -201,7 +201,7 @@ impl World {
 
     /// Fails when a run left anything behind on the machine.
     #[track_caller]
-    pub fn assert_nothing_left(&self) {
+    pub(crate) fn assert_nothing_left(&self) {
         let runs: Vec<_> = std::fs::read_dir(self.data().join("runs"))
             .map(|d| d.flatten().map(|e| e.file_name()).collect())
             .unwrap_or_default();
@@ -217,7 +217,7 @@ impl World {
 }
 
 /// Waits for a child with patience, and kills it past that.
-pub fn finish(child: Child) -> Ran {
+pub(crate) fn finish(child: Child) -> Ran {
     let pid = child.id();
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     let watchdog = std::thread::spawn(move || {
@@ -238,7 +238,7 @@ pub fn finish(child: Child) -> Ran {
 
 /// Waits until something holds; the suite fails when it never does.
 #[track_caller]
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -249,7 +249,7 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-pub fn bin_dir() -> PathBuf {
+pub(crate) fn bin_dir() -> PathBuf {
     let place =
         std::env::var_os("COFFERDAM_BIN_DIR").expect("COFFERDAM_BIN_DIR: run through cargo");
     let place = PathBuf::from(place);
@@ -261,18 +261,18 @@ pub fn bin_dir() -> PathBuf {
     place
 }
 
-pub fn docker_host() -> String {
+pub(crate) fn docker_host() -> String {
     std::env::var("COFFERDAM_TEST_DOCKER_HOST").expect(
         "COFFERDAM_TEST_DOCKER_HOST is not set: start an engine with `cargo xtask engine up`",
     )
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0
 }
 
 /// Process ids of all descendants of `pid`.
-pub fn descendants(pid: u32) -> Vec<u32> {
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Ok(child) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
@@ -292,7 +292,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-pub fn command_line(pid: u32) -> String {
+pub(crate) fn command_line(pid: u32) -> String {
     let bytes =
         std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).replace('\0', " ")
