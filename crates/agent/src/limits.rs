@@ -38,8 +38,8 @@ pub const MODEL_TAIL_TIMEOUT_MS: u64 = 2_000;
 /// with `AGENT-004`.
 pub const MODEL_ATTEMPTS_MAX: u32 = 6;
 
-/// Milliseconds one model call may spend waiting out rate limits (429, 529), apart from failures;
-/// then the run ends with `AGENT-005`.
+/// Milliseconds one model call may spend in waits that were asked for (429, 529, `Retry-After`),
+/// apart from failures; a wait that does not fit is not begun and the run ends with `AGENT-005`.
 pub const RATE_LIMIT_WAIT_MS_MAX: u64 = 1_200_000;
 
 /// Milliseconds of the first wait between attempts; each further wait doubles.
@@ -55,14 +55,15 @@ pub const OUTPUT_TOKENS: u64 = 16_384;
 /// Output tokens asked for after a model refused [`OUTPUT_TOKENS`].
 pub const OUTPUT_TOKENS_SMALL: u64 = 4_096;
 
-/// Bytes of conversation at which the oldest tool results are shortened, about 100,000 tokens.
-/// The model is told in each place that was shortened.
+/// Bytes of conversation at which the oldest tool results, then the long arguments of old calls, are
+/// shortened, about 100,000 tokens. The model is told in each place that was shortened.
 pub const CONTEXT_BYTES_MAX: usize = 400_000;
 
 /// Bytes below which a provider's "too long" no longer halves the bound; the run ends with `AGENT-009`.
 pub const CONTEXT_BYTES_MIN: usize = 24_000;
 
-/// Bytes that remain of a tool result which was shortened; results of up to twice as many stay whole.
+/// Bytes that remain of an old tool result, or of an old call's long argument, which was shortened;
+/// texts of up to twice as many stay whole.
 pub const SHORTENED_RESULT_BYTES: usize = 400;
 
 /// Bytes of conversation that are never sent, shortened or not; the run ends with `AGENT-009`.
@@ -70,6 +71,9 @@ pub const CONTEXT_BYTES_HARD: usize = 6 << 20;
 
 /// Tool calls carried out of one turn; the others are answered with an error.
 pub const CALLS_PER_TURN_MAX: usize = 32;
+
+/// Tool calls taken from one stream at all; past it the answer is dropped and the attempt fails.
+pub const CALLS_PER_STREAM_MAX: usize = 1_000;
 
 /// Turns in a row that were cut, malformed or empty before the run ends with `AGENT-010`.
 pub const FAULTY_TURNS_MAX: u32 = 4;

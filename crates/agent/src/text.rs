@@ -60,6 +60,45 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect()
 }
 
+/// What a terminal's screen was told, without the telling: escape sequences are taken out, and a
+/// carriage return ends a line.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => match chars.next() {
+                // Control sequence: parameters, then one final character.
+                Some('[') => {
+                    while let Some(c) = chars.next_if(|c| matches!(c, ' '..='~')) {
+                        if matches!(c, '@'..='~') {
+                            break;
+                        }
+                    }
+                }
+                // Operating system command (titles, links): up to BEL or ESC \.
+                Some(']') => {
+                    while let Some(c) = chars.next_if(|c| *c != '\n') {
+                        if c == '\u{7}' || c == '\u{1b}' && chars.next_if_eq(&'\\').is_some() {
+                            break;
+                        }
+                    }
+                }
+                _ => {}
+            },
+            '\r' => {
+                if chars.peek() != Some(&'\n') {
+                    out.push('\n');
+                }
+            }
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// Keeps the first and the last bytes of a stream of unknown length, and counts what fell between.
 #[derive(Debug)]
 pub(crate) struct HeadTail {
@@ -171,6 +210,14 @@ mod tests {
     #[test]
     fn one_line_has_no_control_characters() {
         assert_eq!(one_line("  a\r\n\tb\u{1b}[31m c\0 "), "a b [31m c");
+    }
+
+    #[test]
+    fn what_drives_a_terminal_is_taken_out() {
+        assert_eq!(plain("\u{1b}[1;31mred\u{1b}[0m\r\n10%\r20%\n"), "red\n10%\n20%\n");
+        assert_eq!(plain("\u{1b}]0;title\u{7}a\u{1b}]8;;x\u{1b}\\b\u{8}\0\tc"), "ab\tc");
+        assert_eq!(plain("\u{1b}["), "");
+        assert_eq!(plain("\u{1b}]8;;open\nnext"), "\nnext");
     }
 
     #[test]

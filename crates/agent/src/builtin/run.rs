@@ -167,9 +167,8 @@ impl Agent {
         loop {
             let shortened = self.conversation.shorten(self.context_bytes);
             if shortened > 0 {
-                let text = format!(
-                    "{shortened} old tool results were shortened to keep the conversation small"
-                );
+                let text =
+                    format!("{shortened} old texts were shortened to keep the conversation small");
                 sink.event(Event::new(EventKind::Message, &text)).map_err(nobody_listens)?;
             }
             let size = self.conversation.bytes();
@@ -211,7 +210,9 @@ impl Agent {
     }
 
     async fn take(&mut self, turn: Turn, left: u32, sink: &mut dyn Sink) -> Result<Next, Failure> {
-        if !turn.text.trim().is_empty() {
+        // A final answer is told as the report.
+        let is_final = turn.calls.is_empty() && turn.stop == Stop::Complete;
+        if !turn.text.trim().is_empty() && !is_final {
             sink.event(Event::new(EventKind::Message, &turn.text)).map_err(nobody_listens)?;
         }
         match &turn.stop {

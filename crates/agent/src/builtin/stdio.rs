@@ -20,6 +20,9 @@ const CODE_SIGNALLED: i32 = 143;
 /// Reads a [`BuiltinConfig`] as JSON from standard input until its end, runs the agent, writes one
 /// JSON object per event and line to standard output. Returns the exit code: 0 finished, 1 failed,
 /// 2 out of steps, 143 told to end.
+///
+/// The caller ends its runtime with `shutdown_background`: after a signal a read of standard input may
+/// still be pending.
 pub async fn run_stdio() -> i32 {
     let mut sink = Lines;
     let work = async {

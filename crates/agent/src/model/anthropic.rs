@@ -79,7 +79,7 @@ impl Protocol for Anthropic {
         })
     }
 
-    fn assembler(&self) -> Box<dyn Assembler> {
+    fn assembler(&self, _at: usize) -> Box<dyn Assembler> {
         Box::<Blocks>::default()
     }
 
@@ -120,11 +120,10 @@ impl Blocks {
                 "a delta for block {index}, which never began"
             )));
         };
-        let text = match block.get(key) {
-            Some(Value::String(text)) => format!("{text}{more}"),
-            _ => more.to_owned(),
-        };
-        block[key] = Value::String(text);
+        match block.get_mut(key) {
+            Some(Value::String(text)) => text.push_str(more),
+            _ => block[key] = Value::String(more.to_owned()),
+        }
         Ok(())
     }
 }
@@ -207,9 +206,16 @@ impl Assembler for Blocks {
                         arguments,
                     });
                 }
+                // Cut before its signature came; without one it may not go back.
+                "thinking" if text_at(&block, "signature").is_empty() => continue,
                 _ => {}
             }
             replay.push(block);
+        }
+        // The API takes thinking back only in front of something.
+        let is_thinking = |block: &Value| text_at(block, "type").ends_with("thinking");
+        while replay.last().is_some_and(is_thinking) {
+            replay.pop();
         }
         let stop = match self.stop_reason.as_deref() {
             Some("max_tokens") => Stop::OutputLimit,

@@ -12,6 +12,7 @@ use super::{
     Arguments, Assembler, Call, Entry, Prompt, Protocol, Stop, StreamFault, Turn, parse_event,
     text_at,
 };
+use crate::limits::CALLS_PER_STREAM_MAX;
 
 pub(super) struct Chat {
     model: String,
@@ -65,8 +66,8 @@ impl Protocol for Chat {
         body
     }
 
-    fn assembler(&self) -> Box<dyn Assembler> {
-        Box::<Choice>::default()
+    fn assembler(&self, at: usize) -> Box<dyn Assembler> {
+        Box::new(Choice { at, ..Choice::default() })
     }
 
     fn concede(&mut self, message: &str) -> bool {
@@ -89,6 +90,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Choice {
+    at: usize,
     text: String,
     refusal: String,
     reasoning: String,
@@ -160,6 +162,9 @@ impl Assembler for Choice {
         }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
             self.take_call(call);
+            if self.slots.len() > CALLS_PER_STREAM_MAX {
+                return Err(StreamFault::Garbage("too many tool calls".to_owned()));
+            }
         }
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) {
             self.finish = Some(reason.to_owned());
@@ -176,7 +181,7 @@ impl Assembler for Choice {
         let Some(finish) = self.finish else { return Err(StreamFault::Cut) };
         let (mut calls, mut sent) = (Vec::new(), Vec::new());
         for (at, slot) in self.slots.into_iter().enumerate() {
-            let id = if slot.id.is_empty() { format!("call_{at}") } else { slot.id };
+            let id = if slot.id.is_empty() { format!("call_{}_{at}", self.at) } else { slot.id };
             let arguments = Arguments::parse(&slot.arguments);
             let text = match &arguments {
                 Arguments::Object(_) if !slot.arguments.trim().is_empty() => slot.arguments,

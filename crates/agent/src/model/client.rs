@@ -111,32 +111,28 @@ impl ModelClient {
                 }
                 Failure::Transient { why, wait_ms, limited } => (why, wait_ms, limited),
             };
-            let wait = if limited {
-                let wait = wait_ms.unwrap_or_else(|| self.backoff_ms(waits));
-                waits += 1;
-                if waited_ms.saturating_add(wait) > self.policy.rate_limit_wait_max_ms {
-                    return Err(ModelError::RateLimited { waited_ms, last: why });
+            // However short a wait was asked for, there is one: a busy provider is not hammered.
+            let least = self.policy.backoff_first_ms;
+            let wait = wait_ms.map_or_else(|| self.backoff_ms(waits), |ms| ms.max(least));
+            waits += 1;
+            if limited || wait_ms.is_some() {
+                waited_ms = waited_ms.saturating_add(wait);
+                if waited_ms > self.policy.rate_limit_wait_max_ms {
+                    return Err(ModelError::RateLimited { wait_ms: wait, last: why });
                 }
-                waited_ms += wait;
-                note(format!(
-                    "the model provider limits the rate ({why}); next attempt in {wait} ms"
-                ));
-                wait
+            }
+            if limited {
+                note(format!("the model is busy ({why}); next attempt in {wait} ms"));
             } else {
                 failures += 1;
-                if failures >= self.policy.attempts_max {
+                let max = self.policy.attempts_max;
+                if failures >= max {
                     return Err(ModelError::Unreachable { attempts: failures, last: why });
                 }
-                let wait = wait_ms.map_or_else(
-                    || self.backoff_ms(failures - 1),
-                    |ms| ms.min(self.policy.rate_limit_wait_max_ms),
-                );
-                let max = self.policy.attempts_max;
                 note(format!(
                     "model call failed, attempt {failures} of {max} ({why}); next attempt in {wait} ms"
                 ));
-                wait
-            };
+            }
             tokio::time::sleep(Duration::from_millis(wait)).await;
         }
     }
@@ -171,7 +167,7 @@ impl ModelClient {
                 _ => Failure::transient(with_sources(&error)),
             })?;
         if reply.status == StatusCode::OK {
-            self.stream(reply).await
+            self.stream(reply, prompt).await
         } else {
             Err(self.refusal(reply).await)
         }
@@ -197,7 +193,7 @@ impl ModelClient {
         )
     }
 
-    async fn stream(&self, reply: Reply) -> Result<Turn, Failure> {
+    async fn stream(&self, reply: Reply, prompt: &Prompt<'_>) -> Result<Turn, Failure> {
         let Reply { body, connection, .. } = reply;
         let mut seen = 0usize;
         let frames = TryStreamExt::map_err(BodyStream::new(body), |e| StreamEnd(with_sources(&e)));
@@ -227,7 +223,7 @@ impl ModelClient {
             }
         });
         let mut events = SseByteStream::new(Box::pin(bytes));
-        let mut assembler = self.protocol.assembler();
+        let mut assembler = self.protocol.assembler(prompt.conversation.entries().len());
         let mut ended = None;
         while !assembler.is_done() {
             match events.next().await {

@@ -211,10 +211,8 @@ pub(crate) enum ModelError {
     #[error("the model gave no answer in {attempts} attempts; the last one: {last}")]
     Unreachable { attempts: u32, last: String },
     /// Waiting out rate limits would take longer than one call may wait.
-    #[error(
-        "the model provider limits the rate for longer than a call may wait ({waited_ms} ms waited): {last}"
-    )]
-    RateLimited { waited_ms: u64, last: String },
+    #[error("the model asks for a wait of {wait_ms} ms, more than a call may still wait: {last}")]
+    RateLimited { wait_ms: u64, last: String },
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Protocol for Gemini {
         })
     }
 
-    fn assembler(&self) -> Box<dyn Assembler> {
+    fn assembler(&self, _at: usize) -> Box<dyn Assembler> {
         Box::<Candidate>::default()
     }
 
@@ -102,12 +102,13 @@ struct Candidate {
 
 impl Candidate {
     fn take_part(&mut self, part: &Value) {
-        if let (Some(last), true) = (self.parts.last_mut(), is_plain_text(part))
+        if let Some(last) = self.parts.last_mut()
+            && is_plain_text(part)
             && is_plain_text(last)
             && last.get("thought") == part.get("thought")
+            && let Some(Value::String(text)) = last.get_mut("text")
         {
-            let joined = format!("{}{}", text_at(last, "text"), text_at(part, "text"));
-            last["text"] = Value::String(joined);
+            text.push_str(text_at(part, "text"));
             return;
         }
         if part.is_object() {
@@ -164,7 +165,7 @@ impl Assembler for Candidate {
         };
         let (mut text, mut calls, mut replay) = (String::new(), Vec::new(), Vec::new());
         for mut part in self.parts {
-            if let Some(call) = part.get_mut("functionCall") {
+            if let Some(call) = part.get_mut("functionCall").filter(|c| c.is_object()) {
                 let arguments =
                     Arguments::from_value(call.get("args").cloned().unwrap_or_default());
                 if matches!(arguments, Arguments::Malformed { .. }) {

@@ -137,8 +137,8 @@ pub(crate) trait Protocol: Send + Sync {
     fn headers(&self) -> Vec<(&'static str, String)>;
     /// The request's body.
     fn body(&self, prompt: &Prompt<'_>) -> Value;
-    /// A fresh assembler.
-    fn assembler(&self) -> Box<dyn Assembler>;
+    /// A fresh assembler. `at`, the length of the conversation, makes up ids that are unique in it.
+    fn assembler(&self, at: usize) -> Box<dyn Assembler>;
     /// Gives up an optional feature which `message`, a refusal of the provider, names. True when
     /// something changed, so that the same call is worth making again.
     fn concede(&mut self, message: &str) -> bool;

@@ -72,7 +72,7 @@ impl Protocol for Responses {
         body
     }
 
-    fn assembler(&self) -> Box<dyn Assembler> {
+    fn assembler(&self, _at: usize) -> Box<dyn Assembler> {
         Box::<Items>::default()
     }
 
@@ -163,6 +163,11 @@ impl Assembler for Items {
                 item.as_object_mut().map(|map| map.remove("id"));
             }
         }
+        // The API takes reasoning back only in front of something.
+        while items.last().is_some_and(is_reasoning) {
+            items.pop();
+        }
+        items.retain(Value::is_object);
         let (mut text, mut calls) = (String::new(), Vec::new());
         for item in &mut items {
             match text_at(item, "type") {

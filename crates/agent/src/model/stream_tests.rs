@@ -18,7 +18,7 @@ const GEMINI: &str = include_str!("../../tests/streams/gemini.sse");
 /// Folds a stream that arrives in these pieces. Nothing waits, so one poll is enough.
 fn fold(dialect: Dialect, pieces: &[&[u8]]) -> Result<Turn, StreamFault> {
     let protocol = protocol(dialect, "m");
-    let mut assembler = protocol.assembler();
+    let mut assembler = protocol.assembler(7);
     let pieces: Vec<Result<Bytes, std::io::Error>> =
         pieces.iter().map(|p| Ok(Bytes::copy_from_slice(p))).collect();
     let mut events = SseByteStream::new(stream::iter(pieces));
@@ -262,7 +262,7 @@ fn imitations_of_chat_are_understood() {
     ]);
     assert_eq!(
         turn.calls,
-        [call("call_0", "x", json!({"a": 1})), call("call_1", "x", json!({"a": 2}))]
+        [call("call_7_0", "x", json!({"a": 1})), call("call_7_1", "x", json!({"a": 2}))]
     );
     // Reasoning that the provider wants to see again.
     let turn = calls(&[
@@ -373,4 +373,96 @@ fn optional_features_are_given_up_once_when_refused() {
     check(Dialect::OpenaiChat, "Unrecognized request argument: stream_options", |b| {
         b.get("stream_options").is_none()
     });
+}
+
+/// The JSON values of a sample's events.
+fn values(sample: &str) -> Vec<Value> {
+    let lines = sample.lines().filter_map(|l| l.strip_prefix("data: "));
+    lines.filter_map(|l| serde_json::from_str(l).ok()).collect()
+}
+
+/// All values inside a value, itself first, as JSON pointers.
+fn pointers(value: &Value, at: &str, into: &mut Vec<String>) {
+    into.push(at.to_owned());
+    match value {
+        Value::Object(map) => map.iter().for_each(|(k, v)| pointers(v, &format!("{at}/{k}"), into)),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(n, v)| pointers(v, &format!("{at}/{n}"), into));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn no_value_of_a_wrong_type_makes_it_panic() {
+    let wrong = [json!(null), json!(3), json!("x"), json!([]), json!([[1]]), json!({"type": 7})];
+    for (dialect, sample) in ALL {
+        let events = values(sample);
+        for at in 0..events.len() {
+            let mut places = Vec::new();
+            pointers(&events[at], "", &mut places);
+            for place in places {
+                for wrong in &wrong {
+                    let mut protocol = protocol(dialect, "m");
+                    let mut assembler = protocol.assembler(0);
+                    let mut damaged = events.clone();
+                    *damaged[at].pointer_mut(&place).unwrap() = wrong.clone();
+                    let taken = damaged.iter().try_for_each(|e| assembler.take("", &e.to_string()));
+                    if taken.is_ok()
+                        && let Ok(turn) = assembler.turn()
+                    {
+                        let mut conversation = Conversation::new("t".into());
+                        conversation.push_turn(&turn);
+                        conversation.push_user("x".repeat(100));
+                        conversation.push_turn(&turn);
+                        conversation.shorten(1);
+                        protocol.body(&Prompt {
+                            system: "",
+                            conversation: &conversation,
+                            tools: &[],
+                        });
+                    }
+                    protocol.concede("max_tokens");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn thinking_that_was_cut_is_not_sent_back() {
+    let start = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let end = [
+        json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}),
+        json!({"type": "message_stop"}),
+    ];
+    let turn = |blocks: &[Value]| {
+        let starts = blocks.iter().zip(0..).map(|(b, n)| start(n, b.clone()));
+        let events: Vec<Value> = starts.chain(end.clone()).collect();
+        one(Dialect::Anthropic, &events).unwrap().replay
+    };
+    let cut = json!({"type": "thinking", "thinking": "Hm", "signature": ""});
+    let signed = json!({"type": "thinking", "thinking": "Hm", "signature": "S"});
+    let text = json!({"type": "text", "text": "x"});
+    assert_eq!(turn(&[cut.clone()]), [] as [Value; 0]);
+    assert_eq!(turn(&[signed.clone(), cut.clone()]), [] as [Value; 0]);
+    assert_eq!(turn(&[signed.clone(), text.clone(), cut]), [signed, text]);
+
+    let reasoning = json!({"type": "reasoning", "id": "r", "encrypted_content": "E"});
+    let events = [
+        json!({"type": "response.output_item.done", "output_index": 0, "item": reasoning}),
+        json!({"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}}),
+    ];
+    let turn = one(Dialect::OpenaiResponses, &events).unwrap();
+    assert_eq!((turn.replay, turn.stop), (Vec::new(), Stop::OutputLimit));
+}
+
+#[test]
+fn a_stream_with_more_calls_than_anyone_makes_is_dropped() {
+    let many: Vec<Value> = (0..crate::limits::CALLS_PER_STREAM_MAX + 1)
+        .map(|n| json!({"index": n, "id": n.to_string(), "function": {"name": "x"}}))
+        .collect();
+    let event =
+        json!({"choices": [{"delta": {"tool_calls": many}, "finish_reason": "tool_calls"}]});
+    assert!(matches!(one(Dialect::OpenaiChat, &[event]), Err(StreamFault::Garbage(_))));
 }

@@ -78,7 +78,7 @@ pub(super) async fn run(toolbox: &Toolbox, arguments: Map<String, Value>) -> Too
             }
             Err(error) => return Err(ToolError(format!("The shell did not start: {error}."))),
         };
-        let mut text = crate::text::printable(&output.finish());
+        let mut text = crate::text::plain(&output.finish());
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }

@@ -45,6 +45,22 @@ async fn a_rate_limit_longer_than_the_budget_is_not_waited_out() {
 }
 
 #[tokio::test]
+async fn a_rate_limit_that_asks_for_no_wait_is_bounded_all_the_same() {
+    for code in [429, 503] {
+        let fault = Fault { retry_after: Some(0), ..status(code, None) };
+        let mut f = Fixture::new(Dialect::Anthropic, first(shell("true"), fault));
+        let ms = Duration::from_millis;
+        f.tuning = Tuning::with_times(ms(5), ms(60_000), ms(60_000), ms(50));
+        let ran = f.run().await;
+        let (code, requests) = match code {
+            429 => ("AGENT-005", 11),
+            _ => ("AGENT-004", limits::MODEL_ATTEMPTS_MAX as usize),
+        };
+        assert_eq!((ran.failure().0, f.server.requests().len()), (code, requests));
+    }
+}
+
+#[tokio::test]
 async fn rate_limits_do_not_use_up_attempts() {
     let times = limits::MODEL_ATTEMPTS_MAX + 3;
     let f = Fixture::new(Dialect::OpenaiChat, first(shell("true"), status(529, Some(times))));

@@ -49,7 +49,7 @@ async fn a_long_conversation_keeps_the_task_and_the_newest_results() {
         assert!(
             !last.contains(&"0".repeat(1_000)) && last.contains("begin0") && last.contains("end0")
         );
-        assert!(last.contains("bytes of this old result were removed"));
+        assert!(last.contains("bytes of this old text were removed"));
     }
 }
 
