@@ -1,5 +1,7 @@
 //! The image is a function of its inputs, and a stale one is never used. needs: docker
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
 mod docker_support;
 
 use std::collections::HashMap;

@@ -1,5 +1,7 @@
 //! From creation to proven removal, and what must not be touched. needs: docker
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
 mod docker_support;
 
 use std::time::Duration;

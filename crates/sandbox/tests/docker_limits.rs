@@ -1,5 +1,7 @@
 //! Limits of a Docker sandbox hold against a program that pushes them. needs: docker
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
 mod docker_support;
 
 use cofferdam_run::spec::Resources;

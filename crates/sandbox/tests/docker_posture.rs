@@ -1,5 +1,7 @@
 //! What a program inside a Docker sandbox has and has not. needs: docker
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
 mod docker_support;
 
 use cofferdam_run::posture::Layer;

@@ -1,5 +1,7 @@
 //! Bytes through the attached streams of a Docker sandbox. needs: docker
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
 mod docker_support;
 
 use cofferdam_run::fact::TeardownOutcome;

@@ -76,6 +76,7 @@ fn missing(back: &ReadBack) -> Vec<Layer> {
 }
 
 type Change = (Layer, &'static str, fn(&mut ContainerInspectResponse, &mut HostConfig));
+type OtherChange = (&'static str, fn(&mut ContainerInspectResponse));
 
 #[test]
 fn an_obedient_engine_holds_every_layer() {
@@ -161,7 +162,7 @@ fn each_quiet_change_of_the_engine_takes_its_layer_away() {
 #[test]
 fn what_belongs_to_no_layer_stops_the_start() {
     let asked = asked();
-    let changes: Vec<(&str, fn(&mut ContainerInspectResponse))> = vec![
+    let changes: Vec<OtherChange> = vec![
         ("entrypoint", |seen| config(seen).entrypoint = Some(vec!["/bin/sh".to_owned()])),
         ("arguments", |seen| config(seen).cmd = Some(vec!["x".to_owned()])),
         ("terminal", |seen| config(seen).tty = Some(true)),
