@@ -209,7 +209,13 @@ impl Checkout {
     /// A scratch repository in the empty directory `bare` that borrows this one's objects.
     pub(crate) async fn scratch_at(&self, bare: &Path) -> Result<Git<Scratch>, WorkspaceError> {
         let env = self.git.environment();
-        Ok(Git::create_scratch(env, bare, &self.object_format, &self.objects_dir()).await?)
+        let git = Git::create_scratch(env, bare, &self.object_format, &self.objects_dir()).await?;
+        if self.shallow {
+            // Where history is cut; without it git would look for parents that are not there.
+            let (from, to) = (self.common_dir.join("shallow"), bare.join("shallow"));
+            std::fs::copy(&from, to).map_err(|e| WorkspaceError::io("copied", from, e))?;
+        }
+        Ok(git)
     }
 }
 

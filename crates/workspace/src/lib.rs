@@ -43,6 +43,13 @@ pub use snapshot::{BUNDLE_REF, Snapshot};
 
 use cofferdam_run::RunId;
 
+/// The ref in the person's repository under which a run's base is kept, the snapshot that it began
+/// with.
+#[must_use]
+pub fn base_reference(run: &RunId) -> String {
+    format!("refs/cofferdam/bases/{run}")
+}
+
 /// The ref in the person's repository under which a run's commits are kept.
 #[must_use]
 pub fn run_reference(run: &RunId) -> String {

@@ -9,6 +9,7 @@ use super::error::ImportReason;
 use super::quarantine::Fetched;
 use super::{ImportRequest, SideRef};
 use crate::objects;
+use crate::snapshot::BUNDLE_REF;
 
 /// Hands over and returns the refs beside the head.
 pub(super) async fn hand_over(
@@ -18,7 +19,7 @@ pub(super) async fn hand_over(
 ) -> Result<Vec<SideRef>, ImportReason> {
     let head = &request.expected_head;
     let mut sides: Vec<SideRef> = Vec::new();
-    let mut wanted: Vec<String> = Vec::new();
+    let mut wanted: Vec<String> = vec![BUNDLE_REF.to_owned()];
     for f in fetched {
         if f.id == *head {
             wanted.push(f.local);
@@ -48,7 +49,11 @@ pub(super) async fn hand_over(
         .run()
         .await
         .map_err(ImportReason::HandOver)?;
-    let mut refs = vec![(crate::run_reference(&request.run), head.clone())];
+    let mut refs = vec![
+        (crate::run_reference(&request.run), head.clone()),
+        // Where the agent rewrote history the head does not hold it, and diff and apply need it.
+        (crate::base_reference(&request.run), request.base.clone()),
+    ];
     refs.extend(sides.iter().map(|s| (s.reference.clone(), s.id.clone())));
     create_refs(request, &refs).await?;
     Ok(sides)

@@ -186,21 +186,21 @@ async fn a_run_that_changed_the_same_lines_is_refused_until_they_are_committed()
 #[tokio::test]
 async fn a_conflict_names_the_files_and_leaves_everything_as_it_was() {
     let world = World::new();
-    let repo = world.repo("repo", &[("a\u{1b}x", LINES), ("b", "1\n")]);
+    let repo = world.repo("repo", &[("a\u{202e}x", LINES), ("b", "1\n")]);
     let (checkout, snapshot) = repo.snapshot().await;
     let inside = sandbox(&world, &snapshot);
     inside.write("b", "fine\n");
     inside.commit("this one fits");
-    inside.write("a\u{1b}x", &edited("2", "agent"));
+    inside.write("a\u{202e}x", &edited("2", "agent"));
     inside.commit("this one \u{1b}[31mdoes not");
     bring_back(&checkout, &snapshot, &inside).await.unwrap();
-    repo.write("a\u{1b}x", &edited("2", "person"));
+    repo.write("a\u{202e}x", &edited("2", "person"));
     repo.commit("meanwhile");
     repo.write("dirty", "x");
     let error = refused(&repo, &checkout, &snapshot, "WORK-205").await;
     assert_eq!(
         error.to_string(),
-        "this one \\u{1b}[31mdoes not does not apply: conflicts in a\\u{1b}x"
+        "this one \\u{1b}[31mdoes not does not apply: conflicts in a\\u{202e}x"
     );
 }
 

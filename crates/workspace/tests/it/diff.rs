@@ -21,7 +21,7 @@ async fn risky_files_come_first_and_nothing_can_steer_the_terminal() {
     inside.write(".gitattributes", "* diff=x\n* -diff\n");
     inside.write("a", "1\n3\u{1b}[2J\u{202e}\n");
     inside.remove("gone");
-    inside.git(&["mv", "old", "new\u{1b}name"]);
+    inside.git(&["mv", "old", "new\u{202e}name"]);
     inside.write(".github/workflows/ci.yml", "on: push\n");
     inside.script("tool", "#!/bin/sh\n");
     inside.write_bytes("blob".as_ref(), &[0, 1, 2, 3]);
@@ -44,7 +44,7 @@ async fn risky_files_come_first_and_nothing_can_steer_the_terminal() {
             "blob",
             "a",
             "gone",
-            "new\\u{1b}name"
+            "new\\u{202e}name"
         ]
     );
     assert_eq!(found.files[0].risks, [Risk::Workflow]);

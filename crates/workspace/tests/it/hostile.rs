@@ -72,7 +72,7 @@ async fn the_canary_survives_a_whole_run() {
     inside.write("other.x", "agent\n");
     inside.write("other.y", "agent\n");
     inside.write("other.z", "agent\n");
-    inside.script("hooks/post-checkout", "#!/bin/sh\ntouch /nonexistent\n");
+    inside.script(".husky/post-checkout", &format!("#!/bin/sh\ntouch {}\n", canary.display()));
     inside.commit("one");
     bring_back(&checkout, &snapshot, &inside).await.unwrap();
     assert!(!canary.exists(), "import ran something");

@@ -222,6 +222,17 @@ async fn a_foreign_directory_in_the_place_of_the_quarantine_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_file_whose_odd_name_the_person_has_already_may_change() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("Icon\r", "1")]);
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("Icon\r", "2");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_shallow_checkout_takes_commits_back() {
     let world = World::new();
     let origin = world.repo("origin", &[("a", "1")]);
