@@ -83,10 +83,9 @@ async fn check_file(app: &App, file: &std::path::Path) -> Result<ExitCode, CliEr
         } else {
             let mark = if result.ok { "ok  " } else { "FAIL" };
             let status = result.status.map_or_else(|| "-".to_owned(), |s| s.to_string());
-            let detail = json!(result.detail);
-            let detail = detail.as_str().unwrap_or("");
+            let stage = result.stage.as_deref().unwrap_or("-");
             let line =
-                format!("{mark} {} {} {status} {} {detail}", result.id, result.got, result.stage);
+                format!("{mark} {} {} {status} {stage} {}", result.id, result.got, result.detail);
             app.out.line(line.trim_end());
         }
     }
