@@ -6,6 +6,10 @@
 //! The file must be on a local disk: write-ahead logging needs shared memory, which network file
 //! systems do not give. Detecting those is not done yet.
 
+// The suite's fixtures are shared with the unit tests and name the crate from outside.
+#[cfg(test)]
+extern crate self as cofferdam_ledger;
+
 pub mod error;
 pub mod limits;
 mod sqlite;

@@ -163,7 +163,7 @@ pub enum EventBody {
         state: StateName,
     },
     /// The host learned something.
-    Fact(Fact),
+    Fact(Box<Fact>),
     /// The agent wrote something.
     Output {
         /// Where.

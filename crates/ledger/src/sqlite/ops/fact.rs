@@ -25,26 +25,16 @@ pub(in crate::sqlite) fn append(
     if let Err(lost) = loaded.fence(epoch, Right::NewestClaim) {
         return Ok(Appended::Lost(lost));
     }
-    append_to(connection, &mut loaded, at, fact)
-}
-
-/// Adds a fact without asking whose run it is.
-pub(super) fn append_to(
-    connection: &Connection,
-    loaded: &mut Loaded,
-    at: TimestampMs,
-    fact: &Fact,
-) -> Result<Appended> {
     let body = text(fact)?;
     let size = body.len() as u64;
-    let (repeatable, single) = tallies(connection, loaded)?;
-    derive(connection, loaded, fact)?;
+    let (repeatable, single) = tallies(connection, &loaded)?;
+    derive(connection, &loaded, fact)?;
     if fact.is_repeatable() {
         if body.len() > MAX_FACT_BYTES
             || repeatable.count >= MAX_REPEATABLE_FACTS
             || repeatable.bytes + size > MAX_REPEATABLE_FACT_BYTES
         {
-            count(connection, loaded, fact.kind())?;
+            count(connection, &loaded, fact.kind())?;
             return Ok(Appended::Counted);
         }
     } else {
@@ -64,6 +54,18 @@ pub(super) fn append_to(
         .prepare_cached(sql)?
         .execute(params![to_sql("a fact in bytes", size)?, loaded.ordinal])?;
     Ok(Appended::Kept { seq })
+}
+
+/// Adds a fact that the ledger itself owes the record. It knows no bound, because there are few of
+/// them and a run must be able to end.
+pub(super) fn append_owed(
+    connection: &Connection,
+    loaded: &mut Loaded,
+    at: TimestampMs,
+    fact: &Fact,
+) -> Result<()> {
+    loaded.append(connection, at, "fact", None, &text(fact)?)?;
+    Ok(())
 }
 
 struct Tally {

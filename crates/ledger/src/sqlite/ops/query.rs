@@ -119,9 +119,9 @@ pub(in crate::sqlite) fn events(
                 event: json(&row.get::<_, String>(4)?).map_err(|e| corrupt(e.to_string()))?,
                 state: row.get::<_, String>(3)?.parse::<StateName>().map_err(corrupt)?,
             },
-            "fact" => EventBody::Fact(
+            "fact" => EventBody::Fact(Box::new(
                 json(&row.get::<_, String>(4)?).map_err(|e| corrupt(e.to_string()))?,
-            ),
+            )),
             "stdout" => EventBody::Output { stream: OutputStream::Stdout, bytes: row.get(4)? },
             "stderr" => EventBody::Output { stream: OutputStream::Stderr, bytes: row.get(4)? },
             _ => return Err(corrupt(format!("its kind is {kind}"))),

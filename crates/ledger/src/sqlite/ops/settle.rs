@@ -6,7 +6,7 @@ use cofferdam_run::state::Ending;
 use cofferdam_run::{Record, Run, RunEvent, RunId, State, TimestampMs, seal, step};
 use rusqlite::{Connection, params};
 
-use super::fact::{append_to, counted};
+use super::fact::{append_owed, counted};
 use super::query::facts_of;
 use crate::error::LedgerError;
 use crate::sqlite::row::{Loaded, Right, load};
@@ -43,7 +43,7 @@ pub(in crate::sqlite) fn settle(
     }
     owed.extend(counted(connection, &loaded)?);
     for fact in owed {
-        let _ = append_to(connection, &mut loaded, at, &fact)?;
+        append_owed(connection, &mut loaded, at, &fact)?;
         facts.push((at, fact));
     }
 
@@ -78,7 +78,7 @@ pub(super) fn seal_unstarted(
         (at, Fact::Stopped { cause: StopCause::Cancelled }),
     ];
     for (at, fact) in &facts {
-        let _ = append_to(connection, loaded, *at, fact)?;
+        append_owed(connection, loaded, *at, fact)?;
     }
     let record = seal(&loaded.run.id, facts);
     store(connection, loaded, &record, next)
