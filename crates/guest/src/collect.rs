@@ -1,0 +1,128 @@
+//! What the agent made goes into one bundle.
+//!
+//! The repository may be in any state by now. Never fails because of that: what cannot be read is
+//! missing from the manifest. Everything in it is a claim that the host checks.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use cofferdam_run::ids::ObjectId;
+use cofferdam_wire::{Manifest, ManifestRef, WorkspaceSpec};
+
+use crate::git::{Git, GitError};
+use crate::limits::{GIT_CALL, GIT_LONG_CALL, MANIFEST_REFS};
+use crate::log;
+use crate::places::Places;
+
+/// Message of the commit that saves what the agent left uncommitted.
+const LEFTOVERS: &str = "Uncommitted work at the end of the run (cofferdam)";
+
+/// Why there is no bundle although there is something to bring back.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CollectError {
+    #[error("the bundle file could not be made: {0}")]
+    File(std::io::Error),
+    #[error(transparent)]
+    Git(#[from] GitError),
+}
+
+/// Commits leftovers and packs all branches, tags and `HEAD`. The bundle lies at
+/// [`Places::bundle_out`] when the manifest announces bytes.
+pub(crate) async fn pack(
+    places: &Places,
+    git: &Git,
+    spec: &WorkspaceSpec,
+) -> Result<Manifest, CollectError> {
+    let git = &git.pinned();
+    let leftovers_committed = commit_leftovers(places, git).await;
+    let mut manifest = Manifest { leftovers_committed, ..Manifest::default() };
+    manifest.head = commit_of(git, "HEAD").await;
+    // Without the base (the agent can have thrown the repository away) everything goes.
+    let not_base = match commit_of(git, spec.base.as_str()).await {
+        Some(_) => Some(format!("^{}", spec.base)),
+        None => None,
+    };
+    let mut what = Vec::new();
+    if manifest.head.is_some() {
+        what.push("HEAD");
+    }
+    what.extend(["--branches", "--tags"]);
+    what.extend(not_base.as_deref());
+    let mut count = vec!["rev-list", "--count"];
+    count.extend(&what);
+    manifest.commits = match git.ask(&count, GIT_LONG_CALL).await {
+        Ok(output) => output.stdout.trim().parse().unwrap_or(0),
+        Err(error) => {
+            log::line(&error.to_string());
+            0
+        }
+    };
+    if manifest.commits == 0 {
+        return Ok(manifest);
+    }
+    let path = places.bundle_out();
+    let file = fresh_file(&path).map_err(CollectError::File)?;
+    let size = file.try_clone().map_err(CollectError::File)?;
+    let mut bundle = vec!["bundle", "create", "--quiet", "-"];
+    bundle.extend(&what);
+    git.run_into(&bundle, file, GIT_LONG_CALL).await?;
+    manifest.bundle_bytes = size.metadata().map_err(CollectError::File)?.len();
+    // The bundle itself says what is in it: git leaves out refs that the base covers.
+    let path = path.to_string_lossy();
+    let heads = git.run(&["bundle", "list-heads", &path]).await?;
+    manifest.refs = heads.lines().filter_map(parse_ref).take(MANIFEST_REFS).collect();
+    Ok(manifest)
+}
+
+fn parse_ref(line: &str) -> Option<ManifestRef> {
+    let (oid, name) = line.split_once(' ')?;
+    Some(ManifestRef { name: name.to_owned(), oid: oid.parse().ok()? })
+}
+
+async fn commit_of(git: &Git, name: &str) -> Option<ObjectId> {
+    let commit = format!("{name}^{{commit}}");
+    let output = git.ask(&["rev-parse", "--verify", "--quiet", &commit], GIT_CALL).await.ok()?;
+    output.stdout.trim().parse().ok()
+}
+
+/// Commits what is left in the tree. True when that made a commit.
+pub(crate) async fn commit_leftovers(places: &Places, git: &Git) -> bool {
+    match try_commit_leftovers(places, &git.pinned()).await {
+        Ok(made) => made,
+        Err(error) => {
+            log::line(&format!("leftovers were not committed: {error}"));
+            false
+        }
+    }
+}
+
+async fn try_commit_leftovers(places: &Places, git: &Git) -> Result<bool, GitError> {
+    // No process of the agent lives any more, so a lock is a dead one's.
+    for lock in ["index.lock", "HEAD.lock"] {
+        let _ = std::fs::remove_file(places.repo.join(".git").join(lock));
+    }
+    if let Err(error) = git.run_within(&["add", "--all"], GIT_LONG_CALL).await {
+        // One path that git cannot take must not cost the others.
+        log::line(&error.to_string());
+        git.ask(&["add", "--all", "--ignore-errors"], GIT_LONG_CALL).await?;
+    }
+    let staged = git.ask(&["diff", "--cached", "--quiet", "--no-ext-diff"], GIT_LONG_CALL).await?;
+    if staged.code == 0 {
+        return Ok(false);
+    }
+    git.run(&["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", LEFTOVERS]).await?;
+    Ok(true)
+}
+
+/// A new file, whatever the agent has put in its place.
+fn fresh_file(path: &Path) -> std::io::Result<File> {
+    if let Ok(there) = path.symlink_metadata() {
+        if there.is_dir() {
+            std::fs::remove_dir_all(path)?;
+        } else {
+            std::fs::remove_file(path)?;
+        }
+    }
+    File::options().write(true).create_new(true).mode(0o600).open(path)
+}

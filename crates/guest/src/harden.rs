@@ -1,0 +1,72 @@
+//! What the supervisor does to itself before anything else runs.
+//!
+//! Must never weaken anything: each step only takes something away, and one that the kernel does
+//! not know is reported by the probe instead of being assumed.
+
+use std::path::PathBuf;
+
+use landlock::{
+    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetStatus, path_beneath_rules,
+};
+use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
+
+use crate::log;
+
+/// Newest Landlock version whose rights are known here; older kernels give fewer.
+const ABI_KNOWN: ABI = ABI::V5;
+
+/// Makes the process unreadable for others of its uid, the parent of every orphan, and unable (with
+/// all its children) to write outside `writable`. Returns the Landlock version in force.
+///
+/// Must be called while the process has one thread: the restriction is per thread and inherited.
+pub(crate) fn myself(writable: &[PathBuf]) -> Option<i32> {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        log::line(&format!("still dumpable: {error}"));
+    }
+    // Whoever loses its parent becomes a child of this process, so that nothing of the agent can
+    // get out of reach.
+    if let Err(error) = set_child_subreaper(Some(rustix::process::getpid())) {
+        log::line(&format!("not the parent of orphans: {error}"));
+    }
+    match restrict_files(writable) {
+        Ok(abi) => abi,
+        Err(error) => {
+            log::line(&format!("no Landlock: {error}"));
+            None
+        }
+    }
+}
+
+fn restrict_files(writable: &[PathBuf]) -> Result<Option<i32>, landlock::RulesetError> {
+    let all = AccessFs::from_all(ABI_KNOWN);
+    let read = AccessFs::from_read(ABI_KNOWN);
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .create()?
+        .add_rules(path_beneath_rules(["/"], read))?
+        .add_rules(path_beneath_rules(writable, all))?
+        .restrict_self()?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => kernel_abi(),
+        RulesetStatus::NotEnforced => None,
+    })
+}
+
+/// The version that the kernel says it has.
+#[expect(unsafe_code, reason = "no safe wrapper tells the version")]
+fn kernel_abi() -> Option<i32> {
+    const CREATE_RULESET_VERSION: u32 = 1;
+    // SAFETY: with the version flag the kernel takes a null attribute of size zero, reads no
+    // memory, and creates nothing.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0usize,
+            CREATE_RULESET_VERSION,
+        )
+    };
+    i32::try_from(version).ok().filter(|v| *v > 0)
+}

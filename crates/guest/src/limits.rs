@@ -1,0 +1,76 @@
+//! Every bound of the guest, each with its unit and what happens at it.
+
+use std::time::Duration;
+
+/// Connections to the proxy port that are open at once. Further ones wait in the kernel's backlog.
+pub(crate) const PROXY_CONNECTIONS: usize = 128;
+
+/// Connections to the model port that are open at once. Further ones wait in the kernel's backlog.
+pub(crate) const MODEL_CONNECTIONS: usize = 48;
+
+/// Bytes copied at a time between a door and its stream, per direction.
+pub(crate) const DOOR_BUFFER: usize = 32 << 10;
+
+/// Bytes read at a time from the agent's output. Decoded and escaped it stays far under a frame.
+pub(crate) const OUTPUT_CHUNK: usize = 16 << 10;
+
+/// Bytes of one event line of the built-in agent. A longer line is relayed as ordinary output.
+pub(crate) const EVENT_LINE: usize = 256 << 10;
+
+/// Characters of one event's text, as in the agent's own bound with its note of a cut. The rest is
+/// cut.
+pub(crate) const EVENT_CHARS: usize = 2_100;
+
+/// Characters of an event's kind. The rest is cut.
+pub(crate) const EVENT_KIND_CHARS: usize = 40;
+
+/// Characters of the agent's last words. Of more, a report keeps its beginning and output its end.
+pub(crate) const REPORT_CHARS: usize = 8_000;
+
+/// Characters of an error message for the host. The rest is cut.
+pub(crate) const MESSAGE_CHARS: usize = 2_000;
+
+/// Messages to the host that wait to be written. At the limit their senders wait.
+pub(crate) const UP_QUEUE: usize = 64;
+
+/// How long the agent has between SIGTERM and SIGKILL.
+pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
+
+/// How long the output of a dead agent is still read. Then it is cut off.
+pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+
+/// How long the processes of the sandbox are hunted. Those left (unkillable) are left.
+pub(crate) const KILL: Duration = Duration::from_secs(5);
+
+/// How long one git call of import or collect may take, unless it moves objects. Then it is killed.
+pub(crate) const GIT_CALL: Duration = Duration::from_secs(120);
+
+/// How long a git call that moves objects may take. Then it is killed.
+pub(crate) const GIT_LONG_CALL: Duration = Duration::from_secs(15 * 60);
+
+/// How long leftovers may take to be committed once the host is gone. Then the guest ends anyway.
+pub(crate) const ORPHAN_GRACE: Duration = Duration::from_secs(20);
+
+/// How long the guest waits for the host to close the link after a failure. Then it ends.
+pub(crate) const FAILED_LINGER: Duration = Duration::from_secs(60);
+
+/// Bytes of one git call's standard output that are read. A longer one fails the call.
+pub(crate) const GIT_STDOUT: usize = 8 << 20;
+
+/// Bytes of one git call's standard error that are kept. The rest is dropped.
+pub(crate) const GIT_STDERR: usize = 4 << 10;
+
+/// Refs in a manifest. Refs over it are named by the bundle alone.
+pub(crate) const MANIFEST_REFS: usize = 2_000;
+
+/// Lines of the guest's own log on standard error. The rest is dropped.
+pub(crate) const LOG_LINES: u32 = 500;
+
+/// Characters of one such line. The rest is cut.
+pub(crate) const LOG_CHARS: usize = 500;
+
+/// Entries of one list of the probe. The rest is dropped; a list that long is no good sign anyway.
+pub(crate) const PROBE_ENTRIES: usize = 256;
+
+/// Bytes of one file under `/proc` or `/sys` that the probe or the process hunt reads.
+pub(crate) const PROC_FILE: u64 = 1 << 20;

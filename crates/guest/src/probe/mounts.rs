@@ -1,0 +1,88 @@
+//! Mounts, from `/proc/self/mountinfo`.
+//!
+//! Takes a mount for writable unless it says otherwise.
+
+use crate::limits::{PROBE_ENTRIES, PROC_FILE};
+use crate::probe::read_bounded;
+
+/// What the mounts say.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Mounts {
+    /// The topmost mount at `/` is read-only.
+    pub(super) root_read_only: bool,
+    /// Mount points that are writable.
+    pub(super) writable: Vec<String>,
+}
+
+pub(super) fn read() -> Mounts {
+    match read_bounded("/proc/self/mountinfo", PROC_FILE) {
+        Ok(text) => parse(&text),
+        Err(_) => Mounts {
+            root_read_only: false,
+            writable: vec!["unreadable: /proc/self/mountinfo".to_owned()],
+        },
+    }
+}
+
+fn parse(text: &str) -> Mounts {
+    let mut mounts = Mounts::default();
+    for line in text.lines() {
+        let Some((point, read_only)) = parse_line(line) else {
+            mounts
+                .writable
+                .push(format!("unreadable: {}", line.chars().take(200).collect::<String>()));
+            continue;
+        };
+        if point == "/" {
+            // A later mount at the same place covers an earlier one.
+            mounts.root_read_only = read_only;
+        }
+        if !read_only && mounts.writable.len() < PROBE_ENTRIES {
+            mounts.writable.push(point);
+        }
+    }
+    mounts
+}
+
+/// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/x rw`: point, and whether either the
+/// mount or its file system is read-only.
+fn parse_line(line: &str) -> Option<(String, bool)> {
+    let (mount, system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(4);
+    let (point, options) = (fields.next()?, fields.next()?);
+    let system_options = system.split(' ').nth(2)?;
+    let is_ro = |options: &str| options.split(',').any(|o| o == "ro");
+    Some((unescape(point), is_ro(options) || is_ro(system_options)))
+}
+
+/// Undoes the octal escapes of blanks and backslashes.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_only_counts_at_the_mount_and_at_its_file_system() {
+        let text = "1 0 0:1 / / ro,relatime - overlay overlay rw\n\
+                    2 1 0:2 / /work rw - tmpfs tmpfs rw,size=1k\n\
+                    3 1 0:3 / /usr rw - squashfs x ro\n\
+                    4 1 0:4 / /with\\040blank rw shared:3 master:1 - ext4 /dev/a rw\n";
+        let mounts = parse(text);
+        assert!(mounts.root_read_only);
+        assert_eq!(mounts.writable, ["/work", "/with blank"]);
+    }
+
+    #[test]
+    fn topmost_root_counts() {
+        let text = "1 0 0:1 / / ro - overlay o ro\n2 0 0:1 / / rw - tmpfs t rw\n";
+        assert!(!parse(text).root_read_only);
+    }
+
+    #[test]
+    fn line_that_means_nothing_counts_as_writable() {
+        assert_eq!(parse("nonsense\n").writable, ["unreadable: nonsense"]);
+    }
+}

@@ -1,0 +1,218 @@
+//! The host's side of the guest protocol, and a real repository to send.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use cofferdam_link::frames::{FrameReader, FrameWriter};
+use cofferdam_link::{Incoming, Link, LinkStream, join};
+use cofferdam_run::ids::ObjectId;
+use cofferdam_wire::{
+    AgentEnd, AgentStart, Down, GitIdentity, Manifest, StartSpec, StreamOpen, Up, WorkspaceSpec,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
+use tokio::process::Child;
+
+pub const BUNDLE_REF: &str = "refs/cofferdam/base";
+
+/// A repository with one commit, and everything below one temporary directory.
+pub struct World {
+    pub root: tempfile::TempDir,
+    pub base: ObjectId,
+    pub bundle: Vec<u8>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests use the real git")]
+pub fn git(dir: &Path, args: &[&str]) -> String {
+    let output = std::process::Command::new("git")
+        .current_dir(dir)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .args(["-c", "user.name=Base", "-c", "user.email=base@example.invalid"])
+        .args(args)
+        .output()
+        .expect("git runs");
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with_format("sha1")
+    }
+
+    pub fn with_format(format: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let source = root.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        git(&source, &["init", "-q", "-b", "main", &format!("--object-format={format}")]);
+        std::fs::write(source.join("a.txt"), "one\n").unwrap();
+        git(&source, &["add", "."]);
+        git(&source, &["commit", "-qm", "Base"]);
+        let base = git(&source, &["rev-parse", "HEAD"]).parse().unwrap();
+        git(&source, &["update-ref", BUNDLE_REF, "HEAD"]);
+        git(&source, &["bundle", "create", "-q", "../bundle", BUNDLE_REF]);
+        let bundle = std::fs::read(root.path().join("bundle")).unwrap();
+        std::fs::create_dir(root.path().join("guest")).unwrap();
+        Self { root, base, bundle }
+    }
+
+    pub fn guest_root(&self) -> PathBuf {
+        self.root.path().join("guest")
+    }
+
+    pub fn repo(&self) -> PathBuf {
+        self.guest_root().join("work/repo")
+    }
+
+    pub fn spec(&self, script: &str) -> StartSpec {
+        StartSpec {
+            run: "7k2m9qxc".to_owned(),
+            workspace: WorkspaceSpec {
+                base: self.base.clone(),
+                bundle_ref: BUNDLE_REF.to_owned(),
+                branch: "topic/one".to_owned(),
+                object_format: if self.base.as_str().len() == 40 { "sha1" } else { "sha256" }
+                    .to_owned(),
+                identity: GitIdentity {
+                    name: "Ann Agent".to_owned(),
+                    email: "ann@example.invalid".to_owned(),
+                },
+            },
+            agent: AgentStart::Command { argv: ["sh", "-c", script].map(str::to_owned).into() },
+            env: BTreeMap::from([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())]),
+            output_bytes: 1 << 20,
+        }
+    }
+
+    /// Objects that came back, fetched by real git into the source repository.
+    pub fn fetch(&self, bundle: &[u8]) -> PathBuf {
+        let source = self.root.path().join("source");
+        std::fs::write(self.root.path().join("back"), bundle).unwrap();
+        git(&source, &["bundle", "verify", "-q", "../back"]);
+        git(&source, &["fetch", "-q", "../back", "+refs/*:refs/back/*", "HEAD"]);
+        source
+    }
+}
+
+/// A running guest with its control stream.
+pub struct Guest {
+    pub child: Child,
+    pub link: Link,
+    pub incoming: Incoming,
+    pub hello: Up,
+    pub up: FrameReader<Up, ReadHalf<LinkStream>>,
+    pub down: FrameWriter<Down, WriteHalf<LinkStream>>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests start the real guest")]
+pub fn spawn(root: &Path) -> Child {
+    tokio::process::Command::new(env!("CARGO_BIN_EXE_cofferdam-guest"))
+        .arg("--root")
+        .arg(root)
+        .env("PLANTED", "must-not-be-inherited")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the guest starts")
+}
+
+impl Guest {
+    /// Starts it and takes its hello.
+    pub async fn start(world: &World) -> Self {
+        let mut child = spawn(&world.guest_root());
+        let io = join(child.stdout.take().unwrap(), child.stdin.take().unwrap());
+        let (link, mut incoming) = Link::host(io).await.unwrap();
+        let (header, stream) = incoming.next().await.unwrap();
+        assert_eq!(serde_json::from_slice::<StreamOpen>(&header).unwrap(), StreamOpen::Control);
+        let (reader, writer) = split(stream);
+        let mut up = FrameReader::new(reader);
+        let hello = up.next().await.unwrap().unwrap();
+        Self { child, link, incoming, hello, up, down: FrameWriter::new(writer) }
+    }
+
+    pub async fn next(&mut self) -> Up {
+        self.up.next().await.unwrap().expect("the guest has something to say")
+    }
+
+    /// Starts the run and sends the bundle.
+    pub async fn begin(&mut self, spec: &StartSpec, bundle: &[u8]) {
+        self.down.send(&Down::Start(Box::new(spec.clone()))).await.unwrap();
+        let bytes = bundle.len() as u64;
+        let open = serde_json::to_vec(&StreamOpen::BundleIn { bytes }).unwrap();
+        let mut stream = self.link.open(&open).await.unwrap();
+        stream.write_all(bundle).await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+
+    /// Everything up to a running agent.
+    pub async fn begin_until_started(&mut self, world: &World, spec: &StartSpec) {
+        self.begin(spec, &world.bundle).await;
+        assert_eq!(self.next().await, Up::WorkspaceReady { head: world.base.clone() });
+        assert!(matches!(self.next().await, Up::AgentStarted { .. }));
+    }
+
+    /// Reads to the end of the run, closes, and waits for the process.
+    pub async fn finish(mut self) -> Finished {
+        let mut said = Vec::new();
+        let (end, manifest) = loop {
+            match self.next().await {
+                Up::AgentEnded(end) => {
+                    let Up::Manifest(manifest) = self.next().await else { panic!("no manifest") };
+                    break (end, manifest);
+                }
+                other => said.push(other),
+            }
+        };
+        let mut bundle = Vec::new();
+        if manifest.bundle_bytes > 0 {
+            let (header, mut stream) = self.incoming.next().await.unwrap();
+            let open: StreamOpen = serde_json::from_slice(&header).unwrap();
+            assert_eq!(open, StreamOpen::BundleOut);
+            stream.read_to_end(&mut bundle).await.unwrap();
+        }
+        assert_eq!(bundle.len() as u64, manifest.bundle_bytes);
+        assert_eq!(self.next().await, Up::Done);
+        self.link.close();
+        let exit = self.child.wait().await.unwrap();
+        Finished { said, end, manifest, bundle, exit }
+    }
+}
+
+/// A whole run.
+pub struct Finished {
+    pub said: Vec<Up>,
+    pub end: AgentEnd,
+    pub manifest: Manifest,
+    pub bundle: Vec<u8>,
+    pub exit: ExitStatus,
+}
+
+impl Finished {
+    /// Everything that the agent printed, both streams.
+    pub fn printed(&self) -> String {
+        self.said
+            .iter()
+            .filter_map(|up| match up {
+                Up::Output { text, .. } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The object that the bundle has for a ref.
+    pub fn oid(&self, name: &str) -> Option<&ObjectId> {
+        self.manifest.refs.iter().find(|r| r.name == name).map(|r| &r.oid)
+    }
+}
+
+/// A whole run with that script as the agent.
+pub async fn run(world: &World, script: &str) -> Finished {
+    let mut guest = Guest::start(world).await;
+    let spec = world.spec(script);
+    guest.begin_until_started(world, &spec).await;
+    guest.finish().await
+}
