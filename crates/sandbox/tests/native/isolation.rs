@@ -201,7 +201,10 @@ async fn no_descriptor_or_variable_of_the_host_leaks_in() {
     // Descriptors of this process without close-on-exec, as a careless library leaves them.
     let leaked = std::fs::File::open("/etc/hostname").unwrap();
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
-    let out = inside("ls -l /proc/$$/fd | tail -n +2 | awk '{print $9}'; env | cut -d= -f1 | sort").await;
+    // Reading the list takes a descriptor of its own, which is gone when its name is looked at.
+    let script = "for fd in /proc/$$/fd/*; do [ -e $fd ] && echo ${fd##*/}; done; \
+                  env | cut -d= -f1 | sort";
+    let out = inside(script).await;
     let words: Vec<&str> = out.split_ascii_whitespace().collect();
     assert_eq!(words, ["0", "1", "2", "HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"]);
     drop(leaked);
@@ -216,6 +219,49 @@ async fn first_process_is_alone_in_its_namespaces() {
     assert_eq!(lines[1], "3");
     assert_eq!(lines[2], "sh");
     assert!(!out.contains("cofferdam"), "the host's cgroup path shows: {out}");
+}
+
+#[tokio::test]
+async fn no_mount_honours_set_user_id_and_only_dev_has_devices() {
+    let out = inside("cut -d' ' -f5,6 /proc/self/mountinfo").await;
+    assert!(out.lines().count() > 10, "{out}");
+    for line in out.lines() {
+        let (point, options) = line.split_once(' ').unwrap();
+        let has = |wanted: &str| options.split(',').any(|o| o == wanted);
+        assert!(has("nosuid"), "{line}");
+        // What is masked in /proc is the null device.
+        let device = point.starts_with("/dev/") || (point.starts_with("/proc/") && has("ro"));
+        assert!(has("nodev") || device, "{line}");
+        let writable = ["/work", "/tmp", "/dev/", "/proc"].iter().any(|w| point.starts_with(w));
+        assert!(has("ro") || writable, "{line}");
+    }
+}
+
+const GROUPS_ROLE: &str = "COFFERDAM_TEST_GROUPS_ROLE";
+
+/// The suite's own process may have no supplementary groups to lose: this one is given two.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "re-executes the test binary with groups")]
+async fn supplementary_groups_of_the_host_are_dropped() {
+    let status = std::process::Command::new("setpriv")
+        .args(["--groups", "4,27"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "isolation::host_with_groups", "--nocapture"])
+        .env(GROUPS_ROLE, "1")
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// Not a fact of its own: what the test above runs with groups.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the role is handed to the re-executed test binary")]
+async fn host_with_groups() {
+    if std::env::var(GROUPS_ROLE).is_err() {
+        return;
+    }
+    assert_eq!(rustix::process::getgroups().unwrap().len(), 2);
+    assert_eq!(inside("grep Groups /proc/self/status").await.trim(), "Groups:");
 }
 
 #[tokio::test]

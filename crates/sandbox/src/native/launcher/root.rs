@@ -49,8 +49,9 @@ pub(super) fn enter(spec: &LaunchSpec, hardening: &Hardening) -> Result<(), Fail
     if let Some(extra) = &spec.extra {
         bind_directory(extra, &top.join("dev/extra"), NO_SUID | NO_DEV, false)?;
     }
-    // The tmpfs of /dev gets its mount points first and is closed then.
-    sys::set_mount_attributes(&top.join("dev"), READ_ONLY | NO_EXEC, false).stage("close /dev")?;
+    // The tmpfs of /dev gets its mount points first and is closed then; the nodes are mounts of
+    // their own.
+    sys::set_mount_attributes(&top.join("dev"), READ_ONLY | NO_EXEC | NO_DEV, false).stage("close /dev")?;
     processes(&top, hardening)?;
     for view in &spec.cgroup_views {
         let target = inside(&top, "/sys/fs/cgroup").join(&view.inside);
@@ -165,8 +166,11 @@ fn processes(top: &Path, hardening: &Hardening) -> Result<(), Failure> {
                 MountFlags::RDONLY | flags,
                 "size=0,nr_inodes=2,mode=555",
             )?,
-            Kind::Other => rustix::mount::mount_bind("/dev/null", &target)
-                .stage(format!("mask {path}"))?,
+            Kind::Other => {
+                rustix::mount::mount_bind("/dev/null", &target).stage(format!("mask {path}"))?;
+                sys::set_mount_attributes(&target, READ_ONLY | NO_SUID | NO_EXEC, false)
+                    .stage(format!("close {path}"))?;
+            }
         }
     }
     for path in &hardening.read_only_paths {
