@@ -59,7 +59,7 @@ fn agent(config: &[u8]) -> Child {
         .env_clear()
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     // An agent that refuses a configuration need not have read all of it.
@@ -74,10 +74,14 @@ fn config(server: &ModelServer, cwd: &Path) -> Vec<u8> {
     serde_json::to_vec(&config).unwrap()
 }
 
-/// All events and the exit code.
+/// All events and the exit code. Standard error holds the error event's text and nothing else.
 fn outcome(mut child: Child) -> (Vec<Event>, Option<i32>) {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let events = lines.map(|l| serde_json::from_str(&l.unwrap()).unwrap()).collect();
+    let events: Vec<Event> = lines.map(|l| serde_json::from_str(&l.unwrap()).unwrap()).collect();
+    let errors = events.iter().filter(|e| e.kind == EventKind::Error);
+    let expected: String = errors.map(|e| format!("{}\n", e.text)).collect();
+    let told = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    assert_eq!(told, expected);
     (events, child.wait().unwrap().code())
 }
 

@@ -1,7 +1,7 @@
 //! The agent as a process: configuration on standard input, events on standard output.
 //!
-//! Standard output carries nothing but events. A polite end signal ends the commands in flight before
-//! the process ends.
+//! Standard output carries nothing but events; standard error carries only why a run failed. A polite
+//! end signal ends the commands in flight before the process ends.
 
 use std::io::Write;
 
@@ -75,11 +75,15 @@ async fn read_config() -> Result<BuiltinConfig, Failure> {
         .map_err(|e| invalid(format!("the configuration could not be parsed: {e}")))
 }
 
-/// Standard output, one event per line.
+/// Standard output, one event per line; the error that ends a run on standard error as well.
 struct Lines;
 
 impl Sink for Lines {
     fn event(&mut self, event: Event) -> std::io::Result<()> {
+        if event.kind == EventKind::Error {
+            // The last words, for whoever looks for them on standard error.
+            let _ = writeln!(std::io::stderr(), "{}", event.text);
+        }
         let mut line = serde_json::to_vec(&event)?;
         line.push(b'\n');
         let mut out = std::io::stdout().lock();

@@ -1,7 +1,7 @@
 //! Anthropic Messages, `POST /v1/messages`, streaming.
 //!
-//! Content blocks go back as they came, thinking and its signatures included; only empty text blocks
-//! are dropped, since the API refuses to see them again.
+//! Content blocks go back as they came, thinking and its signatures included; only blank text
+//! and thinking that was cut are dropped, since the API refuses to see them again.
 
 use std::collections::BTreeMap;
 
@@ -188,7 +188,7 @@ impl Assembler for Blocks {
         for (mut block, input) in self.blocks.into_values() {
             match text_at(&block, "type") {
                 "text" => {
-                    if text_at(&block, "text").is_empty() {
+                    if text_at(&block, "text").trim().is_empty() {
                         continue;
                     }
                     text.push_str(text_at(&block, "text"));

@@ -102,6 +102,10 @@ struct Candidate {
 
 impl Candidate {
     fn take_part(&mut self, part: &Value) {
+        // Empty text carries nothing, and not every server takes it back.
+        if is_plain_text(part) && text_at(part, "text").is_empty() {
+            return;
+        }
         if let Some(last) = self.parts.last_mut()
             && is_plain_text(part)
             && is_plain_text(last)
@@ -180,13 +184,6 @@ impl Assembler for Candidate {
                 text.push_str(text_at(&part, "text"));
             }
             replay.push(part);
-        }
-        // A lone empty text is no content.
-        if calls.is_empty()
-            && text.is_empty()
-            && replay.iter().all(|p| p.get("thoughtSignature").is_none())
-        {
-            replay.clear();
         }
         Ok(Turn { text, calls, stop, replay })
     }

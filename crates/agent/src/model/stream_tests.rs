@@ -444,7 +444,7 @@ fn thinking_that_was_cut_is_not_sent_back() {
     let cut = json!({"type": "thinking", "thinking": "Hm", "signature": ""});
     let signed = json!({"type": "thinking", "thinking": "Hm", "signature": "S"});
     let text = json!({"type": "text", "text": "x"});
-    assert_eq!(turn(&[cut.clone()]), [] as [Value; 0]);
+    assert_eq!(turn(std::slice::from_ref(&cut)), [] as [Value; 0]);
     assert_eq!(turn(&[signed.clone(), cut.clone()]), [] as [Value; 0]);
     assert_eq!(turn(&[signed.clone(), text.clone(), cut]), [signed, text]);
 
