@@ -15,6 +15,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::harden;
 use crate::limits::{DRAIN, TERM_GRACE};
 use crate::output::{self, Budget, LastWords};
 use crate::places::Places;
@@ -77,6 +78,7 @@ pub(crate) fn start(launch: Launch, output_bytes: u64, up: &ToHost) -> Result<Ag
     if matches!(launch.stdin, LaunchInput::Bytes(_)) {
         command.stdin(Stdio::piped());
     }
+    harden::agent(&mut command);
     let mut process = process::start(&mut command)
         .map_err(|error| format!("`{}` could not be started: {error}", launch.program))?;
     if let (LaunchInput::Bytes(bytes), Some(mut stdin)) = (launch.stdin, process.child.stdin.take())

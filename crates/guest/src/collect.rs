@@ -11,7 +11,7 @@ use cofferdam_run::ids::ObjectId;
 use cofferdam_wire::{Manifest, ManifestRef, WorkspaceSpec};
 
 use crate::git::{Git, GitError};
-use crate::limits::{GIT_CALL, GIT_LONG_CALL, MANIFEST_REFS};
+use crate::limits::{GIT_CALL, GIT_LONG_CALL, MANIFEST_BYTES, MANIFEST_REFS};
 use crate::log;
 use crate::places::Places;
 
@@ -39,10 +39,7 @@ pub(crate) async fn pack(
     let mut manifest = Manifest { leftovers_committed, ..Manifest::default() };
     manifest.head = commit_of(git, "HEAD").await;
     // Without the base (the agent can have thrown the repository away) everything goes.
-    let not_base = match commit_of(git, spec.base.as_str()).await {
-        Some(_) => Some(format!("^{}", spec.base)),
-        None => None,
-    };
+    let not_base = commit_of(git, spec.base.as_str()).await.map(|base| format!("^{base}"));
     let mut what = Vec::new();
     if manifest.head.is_some() {
         what.push("HEAD");
@@ -71,8 +68,21 @@ pub(crate) async fn pack(
     // The bundle itself says what is in it: git leaves out refs that the base covers.
     let path = path.to_string_lossy();
     let heads = git.run(&["bundle", "list-heads", &path]).await?;
-    manifest.refs = heads.lines().filter_map(parse_ref).take(MANIFEST_REFS).collect();
+    manifest.refs = parse_refs(&heads);
     Ok(manifest)
+}
+
+fn parse_refs(heads: &str) -> Vec<ManifestRef> {
+    let mut bytes = 0;
+    heads
+        .lines()
+        .take(MANIFEST_REFS)
+        .take_while(|line| {
+            bytes += line.len();
+            bytes <= MANIFEST_BYTES
+        })
+        .filter_map(parse_ref)
+        .collect()
 }
 
 fn parse_ref(line: &str) -> Option<ManifestRef> {
@@ -125,4 +135,22 @@ fn fresh_file(path: &Path) -> std::io::Result<File> {
         }
     }
     File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifest_fits_into_one_message_whatever_the_refs_are_called() {
+        let oid = "0123456789012345678901234567890123456789";
+        let long = format!("{oid} refs/heads/{}\n", "x".repeat(4000)).repeat(1000);
+        let refs = parse_refs(&long);
+        assert!(!refs.is_empty());
+        let manifest = Manifest { refs, ..Manifest::default() };
+        let message = serde_json::to_vec(&manifest).unwrap();
+        assert!(message.len() < cofferdam_link::limits::MAX_JSON_FRAME);
+        let many = format!("{oid} refs/heads/x\n").repeat(MANIFEST_REFS + 5);
+        assert_eq!(parse_refs(&many).len(), MANIFEST_REFS);
+    }
 }

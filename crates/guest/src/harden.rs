@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
-    RulesetCreatedAttr as _, RulesetStatus, path_beneath_rules,
+    RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 
+use crate::limits::AGENT_OOM_SCORE;
 use crate::log;
 
 /// Newest Landlock version whose rights are known here; older kernels give fewer.
@@ -52,6 +54,41 @@ fn restrict_files(writable: &[PathBuf]) -> Result<Option<i32>, landlock::Ruleset
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => kernel_abi(),
         RulesetStatus::NotEnforced => None,
     })
+}
+
+/// What every process of the agent gets on top, between fork and exec: it cannot signal or trace
+/// the supervisor although both have one uid (where the kernel knows how), and it is the first to
+/// go when memory runs out.
+#[expect(unsafe_code, reason = "must happen in the child, before its program runs")]
+pub(crate) fn agent(command: &mut tokio::process::Command) {
+    let scope = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(Scope::Signal)
+        .and_then(Ruleset::create);
+    let mut scope = match scope {
+        Ok(scope) => Some(scope),
+        Err(error) => {
+            log::line(&format!("the agent can signal the supervisor: {error}"));
+            None
+        }
+    };
+    // SAFETY: runs between fork and exec in a process that had several threads, so it may neither
+    // allocate nor lock: it opens, writes and closes one file and makes two system calls on an
+    // open ruleset.
+    unsafe {
+        command.pre_exec(move || {
+            let score =
+                rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY, Mode::empty());
+            if let Ok(file) = score {
+                let _ = rustix::io::write(&file, AGENT_OOM_SCORE.as_bytes());
+            }
+            if let Some(scope) = scope.take() {
+                // Best effort, as said above; the supervisor's own restriction stays either way.
+                let _ = scope.restrict_self();
+            }
+            Ok(())
+        });
+    }
 }
 
 /// The version that the kernel says it has.

@@ -63,6 +63,14 @@ pub(crate) const GIT_STDERR: usize = 4 << 10;
 /// Refs in a manifest. Refs over it are named by the bundle alone.
 pub(crate) const MANIFEST_REFS: usize = 2_000;
 
+/// Bytes of names and ids of the refs in a manifest, so that it fits into one message. Refs over it
+/// are named by the bundle alone.
+pub(crate) const MANIFEST_BYTES: usize = 400 << 10;
+
+/// How much sooner the kernel picks the agent than the supervisor when memory runs out, as
+/// `oom_score_adj` (thousandths of all memory).
+pub(crate) const AGENT_OOM_SCORE: &str = "500";
+
 /// Lines of the guest's own log on standard error. The rest is dropped.
 pub(crate) const LOG_LINES: u32 = 500;
 

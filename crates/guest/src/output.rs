@@ -271,3 +271,78 @@ mod tests {
         assert_eq!(budget.cut(), 3 + 5);
     }
 }
+
+#[cfg(test)]
+mod relay_tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    async fn relayed(bytes: &[u8], format: EventsFormat, limit: u64) -> (Vec<Up>, String, u64) {
+        let (queue, mut said) = mpsc::channel(1);
+        let budget = Budget::new(limit);
+        let relay =
+            relay(Some(bytes), OutputStream::Stdout, format, budget.clone(), ToHost::new(queue));
+        let collect = async {
+            let mut all = Vec::new();
+            while let Some(up) = said.recv().await {
+                all.push(up);
+            }
+            all
+        };
+        let (words, all) = tokio::join!(relay, collect);
+        (all, words.into_text(), budget.cut())
+    }
+
+    fn text(said: &[Up]) -> String {
+        said.iter()
+            .filter_map(|up| match up {
+                Up::Output { text, .. } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn events_are_told_and_other_lines_are_output() {
+        let lines = b"{\"kind\":\"plan\",\"text\":\"first\\nthen\"}\nnoise\n\
+                      {\"kind\":\"nonsense\",\"text\":\"x\"}\n\
+                      {\"kind\":\"finish\",\"text\":\"all\\ndone\"}";
+        let (said, report, cut) = relayed(lines, EventsFormat::Builtin, 1000).await;
+        let agent = |kind: &str, text: &str| Up::Agent { kind: kind.into(), text: text.into() };
+        assert_eq!(said[0], agent("plan", "first then"));
+        assert_eq!(said.last(), Some(&agent("finish", "all done")));
+        assert_eq!(text(&said), "noise\n{\"kind\":\"nonsense\",\"text\":\"x\"}\n");
+        assert_eq!((report.as_str(), cut), ("all\ndone", 0));
+    }
+
+    #[tokio::test]
+    async fn endless_event_line_is_bounded_output_and_the_next_line_is_heard() {
+        let mut bytes = vec![b'x'; 5 * EVENT_LINE];
+        bytes.extend_from_slice(b"\n{\"kind\":\"finish\",\"text\":\"ok\"}\n");
+        let (said, report, cut) = relayed(&bytes, EventsFormat::Builtin, 10_000_000).await;
+        assert_eq!((text(&said).len(), report.as_str(), cut), (5 * EVENT_LINE + 1, "ok", 0));
+    }
+
+    #[tokio::test]
+    async fn report_is_heard_past_the_output_bound() {
+        let bytes = b"noise noise\n{\"kind\":\"finish\",\"text\":\"ok\"}\n";
+        let (said, report, cut) = relayed(bytes, EventsFormat::Builtin, 5).await;
+        assert_eq!((text(&said).as_str(), report.as_str()), ("noise", "ok"));
+        assert_eq!(cut, bytes.len() as u64 - 5);
+        assert!(!said.iter().any(|up| matches!(up, Up::Agent { .. })));
+    }
+
+    #[tokio::test]
+    async fn worst_case_chunk_fits_into_one_message() {
+        for worst in [0x01, 0xff] {
+            let (said, _, _) =
+                relayed(&vec![worst; OUTPUT_CHUNK], EventsFormat::None, u64::MAX).await;
+            for up in said {
+                let message = serde_json::to_vec(&up).unwrap();
+                assert!(message.len() < cofferdam_link::limits::MAX_JSON_FRAME);
+                assert!(matches!(up, Up::Output { text, .. } if text.len() <= 64 << 10));
+            }
+        }
+    }
+}

@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
+use crate::log;
+
 /// The link's two descriptors, no longer at 0 and 1.
 #[derive(Debug)]
 pub(crate) struct Claimed {
@@ -23,8 +25,13 @@ pub(crate) struct Claimed {
     output: OwnedFd,
 }
 
-/// Moves the standard streams out of everybody's way.
+/// Moves the standard streams out of everybody's way, and keeps whatever else was inherited from
+/// the agent.
 pub(crate) fn claim() -> io::Result<Claimed> {
+    if let Err(error) = keep_from_children() {
+        // The probe has named them to the host already.
+        log::line(&format!("inherited descriptors stay inheritable: {error}"));
+    }
     let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     let null = File::open("/dev/null")?;
@@ -32,6 +39,16 @@ pub(crate) fn claim() -> io::Result<Claimed> {
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     debug_assert!(rustix::io::fcntl_getfd(&input).is_ok_and(|f| f.contains(FdFlags::CLOEXEC)));
     Ok(Claimed { input, output })
+}
+
+/// Marks every inherited descriptor beyond the standard ones so that no child gets it.
+#[expect(unsafe_code, reason = "the descriptors are someone else's and stay open")]
+fn keep_from_children() -> io::Result<()> {
+    // SAFETY: only sets a flag, which no owner of a descriptor can rely on the absence of in a
+    // process that has just started; nothing is closed.
+    let result =
+        unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl Claimed {

@@ -23,6 +23,11 @@ pub(crate) struct HostGone;
 pub(crate) struct ToHost(mpsc::Sender<Up>);
 
 impl ToHost {
+    /// Says it into this queue.
+    pub(crate) fn new(queue: mpsc::Sender<Up>) -> Self {
+        Self(queue)
+    }
+
     /// Queues a message; waits while the queue is full.
     pub(crate) async fn say(&self, message: Up) -> Result<(), HostGone> {
         self.0.send(message).await.map_err(|_| HostGone)
@@ -83,7 +88,7 @@ where
     let (reader, writer) = split(stream);
     let (up, messages) = mpsc::channel(UP_QUEUE);
     let writer = tokio::spawn(write(FrameWriter::new(writer), messages));
-    let control = Control { up: ToHost(up), writer, reader: FrameReader::new(reader) };
+    let control = Control { up: ToHost::new(up), writer, reader: FrameReader::new(reader) };
     Ok((link, incoming, control))
 }
 

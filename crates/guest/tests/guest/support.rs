@@ -1,7 +1,5 @@
 //! The host's side of the guest protocol, and a real repository to send.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -15,17 +13,17 @@ use cofferdam_wire::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::process::Child;
 
-pub const BUNDLE_REF: &str = "refs/cofferdam/base";
+pub(crate) const BUNDLE_REF: &str = "refs/cofferdam/base";
 
 /// A repository with one commit, and everything below one temporary directory.
-pub struct World {
-    pub root: tempfile::TempDir,
-    pub base: ObjectId,
-    pub bundle: Vec<u8>,
+pub(crate) struct World {
+    pub(crate) root: tempfile::TempDir,
+    pub(crate) base: ObjectId,
+    pub(crate) bundle: Vec<u8>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests use the real git")]
-pub fn git(dir: &Path, args: &[&str]) -> String {
+pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = std::process::Command::new("git")
         .current_dir(dir)
         .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -39,11 +37,11 @@ pub fn git(dir: &Path, args: &[&str]) -> String {
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_format("sha1")
     }
 
-    pub fn with_format(format: &str) -> Self {
+    pub(crate) fn with_format(format: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         let source = root.path().join("source");
         std::fs::create_dir(&source).unwrap();
@@ -59,15 +57,15 @@ impl World {
         Self { root, base, bundle }
     }
 
-    pub fn guest_root(&self) -> PathBuf {
+    pub(crate) fn guest_root(&self) -> PathBuf {
         self.root.path().join("guest")
     }
 
-    pub fn repo(&self) -> PathBuf {
+    pub(crate) fn repo(&self) -> PathBuf {
         self.guest_root().join("work/repo")
     }
 
-    pub fn spec(&self, script: &str) -> StartSpec {
+    pub(crate) fn spec(&self, script: &str) -> StartSpec {
         StartSpec {
             run: "7k2m9qxc".to_owned(),
             workspace: WorkspaceSpec {
@@ -88,7 +86,7 @@ impl World {
     }
 
     /// Objects that came back, fetched by real git into the source repository.
-    pub fn fetch(&self, bundle: &[u8]) -> PathBuf {
+    pub(crate) fn fetch(&self, bundle: &[u8]) -> PathBuf {
         let source = self.root.path().join("source");
         std::fs::write(self.root.path().join("back"), bundle).unwrap();
         git(&source, &["bundle", "verify", "-q", "../back"]);
@@ -98,17 +96,17 @@ impl World {
 }
 
 /// A running guest with its control stream.
-pub struct Guest {
-    pub child: Child,
-    pub link: Link,
-    pub incoming: Incoming,
-    pub hello: Up,
-    pub up: FrameReader<Up, ReadHalf<LinkStream>>,
-    pub down: FrameWriter<Down, WriteHalf<LinkStream>>,
+pub(crate) struct Guest {
+    pub(crate) child: Child,
+    pub(crate) link: Link,
+    pub(crate) incoming: Incoming,
+    pub(crate) hello: Up,
+    pub(crate) up: FrameReader<Up, ReadHalf<LinkStream>>,
+    pub(crate) down: FrameWriter<Down, WriteHalf<LinkStream>>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests start the real guest")]
-pub fn spawn(root: &Path) -> Child {
+pub(crate) fn spawn(root: &Path) -> Child {
     tokio::process::Command::new(env!("CARGO_BIN_EXE_cofferdam-guest"))
         .arg("--root")
         .arg(root)
@@ -122,7 +120,7 @@ pub fn spawn(root: &Path) -> Child {
 
 impl Guest {
     /// Starts it and takes its hello.
-    pub async fn start(world: &World) -> Self {
+    pub(crate) async fn start(world: &World) -> Self {
         let mut child = spawn(&world.guest_root());
         let io = join(child.stdout.take().unwrap(), child.stdin.take().unwrap());
         let (link, mut incoming) = Link::host(io).await.unwrap();
@@ -134,12 +132,12 @@ impl Guest {
         Self { child, link, incoming, hello, up, down: FrameWriter::new(writer) }
     }
 
-    pub async fn next(&mut self) -> Up {
+    pub(crate) async fn next(&mut self) -> Up {
         self.up.next().await.unwrap().expect("the guest has something to say")
     }
 
     /// Starts the run and sends the bundle.
-    pub async fn begin(&mut self, spec: &StartSpec, bundle: &[u8]) {
+    pub(crate) async fn begin(&mut self, spec: &StartSpec, bundle: &[u8]) {
         self.down.send(&Down::Start(Box::new(spec.clone()))).await.unwrap();
         let bytes = bundle.len() as u64;
         let open = serde_json::to_vec(&StreamOpen::BundleIn { bytes }).unwrap();
@@ -149,14 +147,14 @@ impl Guest {
     }
 
     /// Everything up to a running agent.
-    pub async fn begin_until_started(&mut self, world: &World, spec: &StartSpec) {
+    pub(crate) async fn begin_until_started(&mut self, world: &World, spec: &StartSpec) {
         self.begin(spec, &world.bundle).await;
         assert_eq!(self.next().await, Up::WorkspaceReady { head: world.base.clone() });
         assert!(matches!(self.next().await, Up::AgentStarted { .. }));
     }
 
     /// Reads to the end of the run, closes, and waits for the process.
-    pub async fn finish(mut self) -> Finished {
+    pub(crate) async fn finish(mut self) -> Finished {
         let mut said = Vec::new();
         let (end, manifest) = loop {
             match self.next().await {
@@ -183,17 +181,17 @@ impl Guest {
 }
 
 /// A whole run.
-pub struct Finished {
-    pub said: Vec<Up>,
-    pub end: AgentEnd,
-    pub manifest: Manifest,
-    pub bundle: Vec<u8>,
-    pub exit: ExitStatus,
+pub(crate) struct Finished {
+    pub(crate) said: Vec<Up>,
+    pub(crate) end: AgentEnd,
+    pub(crate) manifest: Manifest,
+    pub(crate) bundle: Vec<u8>,
+    pub(crate) exit: ExitStatus,
 }
 
 impl Finished {
     /// Everything that the agent printed, both streams.
-    pub fn printed(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         self.said
             .iter()
             .filter_map(|up| match up {
@@ -204,13 +202,13 @@ impl Finished {
     }
 
     /// The object that the bundle has for a ref.
-    pub fn oid(&self, name: &str) -> Option<&ObjectId> {
+    pub(crate) fn oid(&self, name: &str) -> Option<&ObjectId> {
         self.manifest.refs.iter().find(|r| r.name == name).map(|r| &r.oid)
     }
 }
 
 /// A whole run with that script as the agent.
-pub async fn run(world: &World, script: &str) -> Finished {
+pub(crate) async fn run(world: &World, script: &str) -> Finished {
     let mut guest = Guest::start(world).await;
     let spec = world.spec(script);
     guest.begin_until_started(world, &spec).await;
