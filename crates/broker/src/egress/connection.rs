@@ -157,14 +157,19 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
 
     /// Tells and answers a refusal. The connection goes on only where the framing is beyond doubt
     /// and nothing that follows can have been meant for a tunnel.
-    async fn refuse(&mut self, mut entry: Entry, refusal: &Refusal, request: Option<&Request>) -> Next {
+    async fn refuse(
+        &mut self,
+        mut entry: Entry,
+        refusal: &Refusal,
+        request: Option<&Request>,
+    ) -> Next {
         entry.refuse(refusal);
         drop(entry);
         let again = request.is_some_and(|request| {
             let quiet = matches!(request.framing, Framing::Empty | Framing::Length(0));
             // After a 407 a client repeats CONNECT on the same connection.
-            let retry = refusal.kind == RefusalCode::Credential
-                && self.auth_failures < MAX_AUTH_FAILURES;
+            let retry =
+                refusal.kind == RefusalCode::Credential && self.auth_failures < MAX_AUTH_FAILURES;
             quiet && !request.close && (retry || request.form != Form::Tunnel)
         });
         let bodiless = request.is_some_and(Request::is_head);
@@ -178,23 +183,19 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
     async fn tunnel(mut self, tunnel: Tunnel) {
         const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
         let Tunnel { authority, host, mut entry } = tunnel;
-        entry.end("guest closed");
         if self.out.write_all(ESTABLISHED).await.is_err() || self.out.flush().await.is_err() {
-            return;
+            return entry.end("guest closed");
         }
         if authority.port() == 443 {
             match timeout(self.door.limits.hello, self.hello(&authority)).await {
                 Ok(Ok(true)) => {}
-                Ok(Ok(false)) => return self.close().await,
+                Ok(Ok(false)) => return entry.end("guest closed"),
                 Ok(Err(refusal)) => {
                     entry.refuse(&refusal);
                     drop(entry);
                     return self.close().await;
                 }
-                Err(_) => {
-                    entry.end("idle");
-                    return;
-                }
+                Err(_) => return entry.end("idle"),
             }
         }
         let (read, early): (_, BytesMut) = self.inbound.into_parts();

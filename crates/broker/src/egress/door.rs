@@ -171,7 +171,9 @@ impl EgressDoor {
         }
         let mut failure = String::new();
         for attempt in 0..LOOKUP_ATTEMPTS {
-            if let Some(pause) = attempt.checked_sub(1).and_then(|i| self.limits.lookup_pauses.get(i)) {
+            if let Some(pause) =
+                attempt.checked_sub(1).and_then(|i| self.limits.lookup_pauses.get(i))
+            {
                 sleep(*pause).await;
             }
             match timeout(self.limits.lookup, self.resolver.resolve(&permit)).await {

@@ -14,10 +14,12 @@ use super::account::Entry;
 use super::body::{BodyError, Decoder, LAST_CHUNK, framed_len, write_piece};
 use super::connection::Next;
 use super::head::{Field, Inbound};
-use super::limits::{COPY_BYTES, Limits, MAX_HEAD_LINES, MAX_INTERIM_RESPONSES, MAX_RESPONSE_HEAD_BYTES};
+use super::limits::{
+    COPY_BYTES, Limits, MAX_HEAD_LINES, MAX_INTERIM_RESPONSES, MAX_RESPONSE_HEAD_BYTES,
+};
 use super::net::BoxStream;
 use super::relay::Pulse;
-use super::reply;
+use super::reply::{self, REFUSAL_HEADER};
 use super::request::{Framing, Request, Version, connection_options, end_to_end};
 use super::response::Response;
 
@@ -105,9 +107,10 @@ impl Exchange<'_> {
                 "host closed",
                 Some(Refusal::new(RefusalCode::BadUpstream, "the host closed without an answer")),
             ),
-            Err(why) => {
-                (why, Some(Refusal::new(RefusalCode::BadUpstream, "the host did not answer in time")))
-            }
+            Err(why) => (
+                why,
+                Some(Refusal::new(RefusalCode::BadUpstream, "the host did not answer in time")),
+            ),
         };
         entry.end(outcome);
         drop(entry);
@@ -239,10 +242,8 @@ impl Exchange<'_> {
             Framing::Chunked | Framing::UntilClose => (Framing::Empty, false),
             framing @ (Framing::Empty | Framing::Length(_)) => (framing, true),
         };
-        let keep = delimited
-            && !self.last
-            && !self.request.close
-            && flags.sent.load(Ordering::Relaxed);
+        let keep =
+            delimited && !self.last && !self.request.close && flags.sent.load(Ordering::Relaxed);
         let head = response_head(&response, Some(framing), Some(keep))?;
         flags.answered.store(true, Ordering::Relaxed);
         write(out, &head).await?;
@@ -296,13 +297,16 @@ fn response_head(
     framing: Option<Framing>,
     keep: Option<bool>,
 ) -> Result<BytesMut, Failure> {
-    let nominated = connection_options(&response.head)
-        .map_err(|refusal| bad_upstream(refusal.reason))?;
+    let nominated =
+        connection_options(&response.head).map_err(|refusal| bad_upstream(refusal.reason))?;
     let mut head = BytesMut::with_capacity(1024);
     head.put_slice(format!("HTTP/1.1 {} ", response.status).as_bytes());
     head.put_slice(&response.phrase);
     head.put_slice(b"\r\n");
-    end_to_end(&response.head, &nominated).for_each(|field| put_field(&mut head, field));
+    // Only this proxy tells a client about refusals.
+    end_to_end(&response.head, &nominated)
+        .filter(|field| !field.is(REFUSAL_HEADER))
+        .for_each(|field| put_field(&mut head, field));
     if let Some(framing) = framing {
         put_framing(&mut head, response.shown_length.map_or(framing, Framing::Length));
     }

@@ -44,7 +44,9 @@ pub(super) fn agrees(bytes: &[u8], authority: &Authority) -> Result<bool, Refusa
 pub(super) fn read(bytes: &[u8]) -> Hello {
     let message = match handshake_message(bytes) {
         Ok(Some(message)) => message,
-        Ok(None) if bytes.len() >= MAX_HELLO_BYTES => return Hello::Invalid("the hello is too long"),
+        Ok(None) if bytes.len() >= MAX_HELLO_BYTES => {
+            return Hello::Invalid("the hello is too long");
+        }
         Ok(None) => return Hello::Incomplete,
         Err(why) => return Hello::Invalid(why),
     };
@@ -62,7 +64,11 @@ fn handshake_message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> 
             && message.len() >= need
         {
             // Early data may follow, but in records of its own.
-            return if message.len() == need { Ok(Some(message)) } else { Err("bytes after the hello") };
+            return if message.len() == need {
+                Ok(Some(message))
+            } else {
+                Err("bytes after the hello")
+            };
         }
         // Judged byte by byte, so that other protocols are refused without waiting for more.
         if bytes.first().is_some_and(|kind| *kind != 22) {
@@ -102,7 +108,8 @@ struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], &'static str> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or("a length beyond the hello's end")?;
+        let (taken, rest) =
+            self.0.split_at_checked(len).ok_or("a length beyond the hello's end")?;
         self.0 = rest;
         Ok(taken)
     }

@@ -34,6 +34,9 @@ pub const MAX_LOGGED_CONNECTIONS: u64 = 10_000;
 pub const MAX_LOGGED_CHARS: usize = 300;
 /// Attempts to look one name up when the failure is temporary. Then `EGRESS-031`.
 pub const LOOKUP_ATTEMPTS: usize = 3;
+/// Most lookups of this process that the operating system works on at once. More wait, and the wait
+/// counts as lookup time.
+pub const MAX_LOOKUPS_AT_ONCE: usize = 16;
 /// Most bytes read and thrown away after a refusal, so that the answer is not lost to a reset.
 pub const MAX_LINGER_BYTES: usize = 256 * 1024;
 /// Size of a copy buffer, bytes; each connection has one per direction.

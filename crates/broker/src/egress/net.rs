@@ -4,12 +4,16 @@
 //! was not vetted cannot be dialled.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 
 use async_trait::async_trait;
 use cofferdam_policy::{DialTarget, NamePermit};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::limits::MAX_LOOKUPS_AT_ONCE;
 
 /// A byte stream in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -50,6 +54,11 @@ pub trait Dialler: Send + Sync + 'static {
     async fn dial(&self, target: DialTarget) -> io::Result<BoxStream>;
 }
 
+/// Lookups in the hands of the operating system, over all doors of this process. A lookup holds a
+/// thread of the runtime until the system is done with it, also after the door has stopped
+/// waiting, so a guest must not be able to start any number of them.
+static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS_AT_ONCE);
+
 /// The host's own resolver.
 #[derive(Debug, Default)]
 pub struct SystemResolver;
@@ -63,9 +72,20 @@ impl Resolver for SystemResolver {
         // The dot makes the name absolute: the host's search domains must not turn an admitted
         // name into another one.
         let absolute = format!("{host}.");
-        match lookup_host((absolute.as_str(), name.authority().port())).await {
-            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
-            Err(error) => Err(classify(&error)),
+        let port = name.authority().port();
+        let slot = LOOKUPS
+            .acquire()
+            .await
+            .map_err(|error| ResolveError::Temporary(error.to_string()))?;
+        let lookup = move || {
+            let answer = (absolute.as_str(), port).to_socket_addrs();
+            drop(slot);
+            answer
+        };
+        match spawn_blocking(lookup).await {
+            Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
+            Ok(Err(error)) => Err(classify(&error)),
+            Err(error) => Err(ResolveError::Temporary(error.to_string())),
         }
     }
 }

@@ -96,7 +96,8 @@ impl Request {
             return Err(malformed("CONNECT with a body"));
         }
         let nominated = connection_options(&head)?;
-        let has = |option: &str| nominated.iter().any(|n| n.eq_ignore_ascii_case(option.as_bytes()));
+        let has =
+            |option: &str| nominated.iter().any(|n| n.eq_ignore_ascii_case(option.as_bytes()));
         Ok(Self {
             upgrade: has("upgrade") && head.all("upgrade").next().is_some(),
             close: has("close") || version == Version::Http10,
@@ -192,7 +193,12 @@ fn parse_absolute(target: &str, method: &[u8]) -> Result<(Authority, String), Re
     Ok((authority, path))
 }
 
-fn check_host(head: &Head, authority: &Authority, form: &Form, version: Version) -> Result<(), Refusal> {
+fn check_host(
+    head: &Head,
+    authority: &Authority,
+    form: &Form,
+    version: Version,
+) -> Result<(), Refusal> {
     let mut hosts = head.all("host");
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host,

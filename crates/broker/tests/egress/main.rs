@@ -2,4 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod accounts;
+mod destinations;
+mod forwarding;
+mod noise;
+mod parsing;
+mod support;
 mod vectors;

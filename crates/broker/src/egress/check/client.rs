@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::io::{
-    AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, split,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, split};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::vector::{Pace, Vector, decode};
@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub(super) statuses: Vec<u16>,
     /// The door closed the connection.
     pub(super) closed: bool,
+    /// The tunnel ended before what was sent came back.
+    pub(super) tunnel_short: bool,
     /// Something that must not be, whatever the vector says.
     pub(super) fault: Option<String>,
 }
@@ -41,30 +43,24 @@ impl Client<'_> {
     }
 
     async fn talk(&self, io: DuplexStream, seen: &mut Seen) {
-        let (read, mut write) = split(io);
+        let (read, write) = split(io);
         let mut answers = Answers { io: read, buf: Vec::new() };
+        let (queue, queued) = unbounded_channel();
+        let mut sender = JoinSet::new();
+        sender.spawn(send(write, queued, self.vector.request.pace.clone(), self.faster));
+
         let wanted = self.vector.sequence.as_ref().map_or(1, Vec::len);
-        let mut parts = if self.vector.wait_between {
+        let parts = if self.vector.wait_between {
             requests(&self.bytes, usize::MAX)
         } else {
             vec![self.bytes.as_slice()]
-        }
-        .into_iter();
+        };
+        let mut parts = parts.into_iter();
         for _ in 0..wanted {
-            let answer = match (parts.next(), &self.vector.request.pace) {
-                (Some(part), Some(pace)) => {
-                    tokio::select! {
-                        answer = answers.next() => answer,
-                        never = send_slowly(&mut write, part, pace, self.faster) => match never {},
-                    }
-                }
-                (Some(part), None) => {
-                    let _ = write.write_all(part).await;
-                    answers.next().await
-                }
-                (None, _) => answers.next().await,
-            };
-            match answer {
+            if let Some(part) = parts.next() {
+                let _ = queue.send(part.to_vec());
+            }
+            match answers.next().await {
                 Some(status) => seen.statuses.push(status),
                 None => {
                     seen.closed = true;
@@ -74,7 +70,7 @@ impl Client<'_> {
         }
         let tunnel = self.vector.request.kind == "connect" && seen.statuses.last() == Some(&200);
         if tunnel {
-            return self.tunnel(answers, write, wanted, seen).await;
+            return self.tunnel(answers, &queue, wanted, seen).await;
         }
         if self.vector.close {
             // Whatever still comes would be an answer to what had to be thrown away.
@@ -89,7 +85,7 @@ impl Client<'_> {
     async fn tunnel(
         &self,
         mut answers: Answers,
-        mut write: WriteHalf<DuplexStream>,
+        queue: &UnboundedSender<Vec<u8>>,
         wanted: usize,
         seen: &mut Seen,
     ) {
@@ -98,8 +94,8 @@ impl Client<'_> {
         if let Some(first) = &self.vector.tunnel_first {
             match decode(first) {
                 Ok(first) => {
-                    let _ = write.write_all(&first).await;
-                    through.extend(first);
+                    through.extend_from_slice(&first);
+                    let _ = queue.send(first);
                 }
                 Err(why) => seen.fault = Some(why),
             }
@@ -107,10 +103,11 @@ impl Client<'_> {
         while answers.buf.len() < through.len() {
             if answers.fill().await == 0 {
                 seen.closed = true;
+                seen.tunnel_short = true;
                 break;
             }
         }
-        if !answers.buf.is_empty() && answers.buf != through {
+        if !through.starts_with(&answers.buf) {
             seen.fault = Some("the tunnel changed its bytes".to_owned());
         }
     }
@@ -130,19 +127,26 @@ fn requests(bytes: &[u8], most: usize) -> Vec<&[u8]> {
     parts
 }
 
-async fn send_slowly(
-    write: &mut WriteHalf<DuplexStream>,
-    bytes: &[u8],
-    pace: &Pace,
+/// Sends what is queued, at the client's pace.
+async fn send(
+    mut write: WriteHalf<DuplexStream>,
+    mut queued: UnboundedReceiver<Vec<u8>>,
+    pace: Option<Pace>,
     faster: u32,
-) -> std::convert::Infallible {
-    for chunk in bytes.chunks(pace.chunk.max(1)) {
-        if write.write_all(chunk).await.is_err() {
-            break;
+) {
+    while let Some(bytes) = queued.recv().await {
+        let size = pace.as_ref().map_or(bytes.len(), |pace| pace.chunk).max(1);
+        for chunk in bytes.chunks(size) {
+            if write.write_all(chunk).await.is_err() {
+                return;
+            }
+            match &pace {
+                Some(Pace { interval_ms: 0, .. }) => yield_now().await,
+                Some(pace) => sleep(Duration::from_millis(pace.interval_ms) / faster).await,
+                None => {}
+            }
         }
-        sleep(Duration::from_millis(pace.interval_ms) / faster).await;
     }
-    std::future::pending().await
 }
 
 struct Answers {

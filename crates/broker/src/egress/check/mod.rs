@@ -14,7 +14,9 @@ use cofferdam_policy::{EgressPolicy, RefusalCode, Services, Stage};
 use cofferdam_run::Fact;
 use serde::Serialize;
 
-pub use vector::{Expect, Vector, VectorError, read_vectors};
+pub use vector::{
+    Expect, Pace, Repeat, RequestBytes, Step, Upstream, Vector, VectorError, read_vectors,
+};
 
 use super::door::{EgressConfig, EgressDoor};
 use super::limits::Limits;
@@ -144,6 +146,9 @@ fn judge(
         "the opposite verdict, which is accepted".clone_into(&mut detail);
     } else {
         faults.push(format!("{got:?}, must be {:?}", vector.expect));
+    }
+    if seen.tunnel_short && tunnel_cut.is_none() {
+        faults.push("the tunnel was closed without a refusal".to_owned());
     }
     if vector.close && !seen.closed {
         faults.push("the connection was not closed".to_owned());
