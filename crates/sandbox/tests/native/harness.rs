@@ -98,6 +98,23 @@ impl Bench {
     }
 }
 
+impl Drop for Bench {
+    /// A test that fails half-way leaves sandboxes behind: they go too, as a sweep would do it.
+    fn drop(&mut self) {
+        let (engine, instance) = (self.engine(&[]), self.instance.clone());
+        let sweep = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                for found in engine.list(&instance).await.unwrap() {
+                    engine.remove(&found).await;
+                }
+            });
+        });
+        // Within a panic another one would abort the process.
+        let _failed = sweep.join();
+    }
+}
+
 pub(crate) fn engine_at(runs_root: &Path, command: &[&str]) -> NativeEngine {
     NativeEngine::new(NativeConfig {
         launcher: Some(PathBuf::from(LAUNCHER)),
