@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use bollard::Docker;
 use bollard::query_parameters::{BuildImageOptionsBuilder, RemoveImageOptionsBuilder};
 use cofferdam_run::fact::TeardownOutcome;
-use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine, FINGERPRINT};
+use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine, FINGERPRINT, KEPT_IMAGES};
 use cofferdam_sandbox::{Engine as _, Evidence, RootSource, SandboxSpec};
 use docker_support::{Lab, config, small};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -181,5 +181,33 @@ async fn an_image_without_a_digest_or_that_is_not_there_is_refused() {
         let spec = SandboxSpec { root: RootSource::Image(reference.to_owned()), ..lab.spec() };
         let error = lab.engine.prepare(&spec).await.err().unwrap();
         assert_eq!(error.code(), "SANDBOX-002", "{reference}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn images_built_before_the_last_few_are_removed_and_others_images_stay() {
+    let lab = Lab::shell("true").await;
+    let others = evidence(&lab.engine, &own_guest(&lab, "of another state directory")).await.root;
+    let state = tempfile::tempdir().unwrap();
+    let engine =
+        DockerEngine::connect(DockerConfig { state_dir: state.path().to_owned(), ..config() })
+            .await
+            .unwrap();
+    let in_use = engine.prepare(&own_guest(&lab, "in use")).await.unwrap();
+    let mut built = vec![in_use.evidence().root.clone()];
+    for n in 0..=KEPT_IMAGES {
+        built.push(evidence(&engine, &own_guest(&lab, &n.to_string())).await.root);
+    }
+    let mut there = Vec::new();
+    for image in &built {
+        there.push(lab.docker.inspect_image(image).await.is_ok());
+    }
+    // The first is in use, so it stays; the second was too many.
+    assert_eq!(there[..3], [true, false, true], "{there:?}");
+    assert!(there[3..].iter().all(|is| *is), "{there:?}");
+    assert!(lab.docker.inspect_image(&others).await.is_ok());
+    assert_eq!(in_use.teardown().await, TeardownOutcome::Removed);
+    for image in built.iter().chain([&others]) {
+        remove_image(&lab.docker, image).await;
     }
 }

@@ -12,6 +12,7 @@ use cofferdam_run::spec::Resources;
 use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine};
 use cofferdam_sandbox::{Engine as _, RootSource, SandboxError, SandboxSpec};
 use docker_support::{Lab, config, ended, fresh_instance, small, state_dir};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 
 fn label(spec: &SandboxSpec) -> String {
@@ -142,6 +143,36 @@ async fn a_missing_guest_binary_or_a_directory_root_is_refused_before_anything_e
     for spec in [missing, directory] {
         assert_eq!(lab.labelled(&label(&spec)).await, (0, 0));
     }
+}
+
+#[tokio::test]
+async fn the_work_of_a_killed_run_can_be_brought_out() {
+    let script = "mkdir -p /work/repo/sub && cd /work/repo && echo kept > sub/file && \
+                  ln -s /etc/passwd link && ln sub/file hard && echo ready && sleep 600";
+    let lab = Lab::shell(script).await;
+    let mut running = lab.engine.prepare(&lab.spec()).await.unwrap().start().await.unwrap();
+    let mut ready = [0; 6];
+    running.stdout.read_exact(&mut ready).await.unwrap();
+    running.control.kill().await;
+    ended(&mut *running.control).await;
+    let to = lab.dir.path().join("salvaged");
+    assert!(running.control.salvage(&to).await.unwrap());
+    assert_eq!(std::fs::read_to_string(to.join("sub/file")).unwrap(), "kept\n");
+    assert_eq!(std::fs::read_to_string(to.join("hard")).unwrap(), "kept\n");
+    assert_eq!(std::fs::read_link(to.join("link")).unwrap(), std::path::Path::new("/etc/passwd"));
+    assert!(!to.with_extension("incomplete").exists());
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn a_run_without_a_repository_has_nothing_to_bring_out() {
+    let lab = Lab::shell("true").await;
+    let mut running = lab.engine.prepare(&lab.spec()).await.unwrap().start().await.unwrap();
+    ended(&mut *running.control).await;
+    let to = lab.dir.path().join("salvaged");
+    assert!(!running.control.salvage(&to).await.unwrap());
+    assert!(!to.exists());
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
 }
 
 fn at(host: String) -> DockerConfig {

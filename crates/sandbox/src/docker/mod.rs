@@ -12,6 +12,7 @@ mod probe;
 mod readback;
 mod remove;
 mod running;
+mod salvage;
 mod stdio;
 
 use std::collections::BTreeMap;
@@ -32,11 +33,12 @@ use cofferdam_wire::layout;
 
 pub use address::{CONNECT_TIMEOUT, OLDEST_API};
 pub use call::{CALL_TIMEOUT, IMAGE_TIMEOUT, KILL_TIMEOUT, MAX_DETAIL, REMOVE_TIMEOUT};
-pub use image::{MAX_GUEST_BYTES, MAX_LAYER_BYTES, MAX_LAYER_ENTRIES, MAX_REFERENCE};
+pub use image::{KEPT_IMAGES, MAX_GUEST_BYTES, MAX_LAYER_BYTES, MAX_LAYER_ENTRIES, MAX_REFERENCE};
 pub use labels::{EXPIRES_MS, FINGERPRINT, INSTANCE, MANAGED, RUN};
 pub use probe::MAX_WARNINGS;
 pub use remove::{GONE_LOOKS, GONE_PAUSE};
 pub use running::WAIT_AGAIN;
+pub use salvage::{MAX_SALVAGE_BYTES, MAX_SALVAGE_ENTRIES, SALVAGE_TIMEOUT};
 pub use stdio::STREAM_BUFFER;
 
 use crate::engine::{Engine, EngineReport, Evidence, Found, Prepared, RootSource, SandboxSpec};
@@ -50,7 +52,7 @@ use probe::Facts;
 use remove::Remains;
 use running::PreparedContainer;
 
-/// Most sandboxes that a listing returns; past it the listing fails rather than hide some.
+/// Most sandboxes that a listing returns; the rest shows when these are removed.
 pub const MAX_LISTED: usize = 10_000;
 
 /// What lies under the guest in the image of [`RootSource::HostUserland`].
@@ -176,8 +178,7 @@ impl DockerEngine {
         &self,
         spec: &SandboxSpec,
         asked: &Asked,
-        remains: &mut Remains,
-    ) -> Result<Vec<LayerReport>, SandboxError> {
+    ) -> Result<(String, Vec<LayerReport>), Refusal> {
         let name = labels::container_name(&spec.run);
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
         let created = self
@@ -189,11 +190,11 @@ impl DockerEngine {
             .await
             .map_err(|error| match error {
                 CallError::Refused { status: 409, .. } => {
-                    SandboxError::Exists { sandbox: name.clone() }
+                    Refusal::Error(SandboxError::Exists { sandbox: name.clone() })
                 }
-                other => other.during("create the container"),
+                gone if gone.says_gone() => Refusal::ImageGone,
+                other => Refusal::Error(other.during("create the container")),
             })?;
-        remains.containers.push(created.id.clone());
         for warning in &created.warnings {
             tracing::warn!(warning = %call::cut(warning), "the engine warns about a sandbox");
         }
@@ -201,17 +202,62 @@ impl DockerEngine {
             .client
             .ask(CALL_TIMEOUT, self.client.docker.inspect_container(&created.id, None))
             .await
-            .map_err(|error| error.during("read the container back"))?;
+            .map_err(|error| Refusal::Error(error.during("read the container back")))?;
         let compared = readback::compare(asked, &seen, &created.warnings, &self.facts);
         if !compared.other.is_empty() {
-            return Err(SandboxError::Engine {
+            return Err(Refusal::Error(SandboxError::Engine {
                 engine: EngineKind::Docker,
                 attempt: "create the container as asked",
                 detail: call::cut(&compared.other.join("; ")),
-            });
+            }));
         }
-        Ok(compared.layers)
+        Ok((created.id, compared.layers))
     }
+
+    /// One try with one image. What a failed try made is removed again.
+    async fn try_prepare(
+        &self,
+        spec: &SandboxSpec,
+        image: Image,
+    ) -> Result<PreparedContainer, Refusal> {
+        let hardening = Hardening::for_run(&spec.resources);
+        let asked = create::request(spec, &hardening, &image.id, &self.entrypoint);
+        self.create_volume(spec, &asked.volume).await.map_err(Refusal::Error)?;
+        match self.create(spec, &asked).await {
+            Ok((id, read_back)) => Ok(PreparedContainer {
+                client: self.client.clone(),
+                id,
+                name: labels::container_name(&spec.run),
+                volume: asked.volume,
+                evidence: Evidence {
+                    engine_version: self.facts.version.clone(),
+                    hardening: hardening.digest(),
+                    root: image.id,
+                    guest: image.guest,
+                    read_back,
+                },
+            }),
+            Err(refusal) => {
+                // By label rather than by id: an answer that came too late may still have made something.
+                let outcome = match Remains::of(&self.client, &spec.instance, &spec.run).await {
+                    Ok(remains) => remains.remove(&self.client).await,
+                    Err(error) => TeardownOutcome::Failed { detail: error.to_string() },
+                };
+                if let TeardownOutcome::Failed { detail } = outcome {
+                    tracing::warn!(%detail, "what a failed preparation left could not be removed");
+                }
+                Err(refusal)
+            }
+        }
+    }
+}
+
+/// Why a container was not created.
+enum Refusal {
+    /// Somebody removed the image between the look and the creation.
+    ImageGone,
+    /// Anything else.
+    Error(SandboxError),
 }
 
 #[async_trait]
@@ -229,35 +275,22 @@ impl Engine for DockerEngine {
     }
 
     async fn prepare(&self, spec: &SandboxSpec) -> Result<Box<dyn Prepared>, SandboxError> {
-        let hardening = Hardening::for_run(&spec.resources);
         let image = self.image(spec).await?;
-        let asked = create::request(spec, &hardening, &image.id, &self.entrypoint);
-        self.create_volume(spec, &asked.volume).await?;
-        let mut remains = Remains { containers: Vec::new(), volumes: vec![asked.volume.clone()] };
-        let read_back = match self.create(spec, &asked, &mut remains).await {
-            Ok(read_back) => read_back,
-            Err(error) => {
-                if let TeardownOutcome::Failed { detail } = remains.remove(&self.client).await {
-                    tracing::warn!(%detail, "what a failed preparation left could not be removed");
-                }
-                return Err(error);
-            }
-        };
-        // Invariant: `create` pushed exactly one id before it returned `Ok`.
-        let id = remains.containers.pop().unwrap_or_default();
-        Ok(Box::new(PreparedContainer {
-            client: self.client.clone(),
-            id,
-            name: labels::container_name(&spec.run),
-            volume: asked.volume,
-            evidence: Evidence {
-                engine_version: self.facts.version.clone(),
-                hardening: hardening.digest(),
-                root: image.id,
-                guest: image.guest,
-                read_back,
-            },
-        }))
+        match self.try_prepare(spec, image).await {
+            Ok(prepared) => return Ok(Box::new(prepared)),
+            Err(Refusal::Error(error)) => return Err(error),
+            Err(Refusal::ImageGone) => {}
+        }
+        let image = self.image(spec).await?;
+        match self.try_prepare(spec, image).await {
+            Ok(prepared) => Ok(Box::new(prepared)),
+            Err(Refusal::Error(error)) => Err(error),
+            Err(Refusal::ImageGone) => Err(SandboxError::Engine {
+                engine: EngineKind::Docker,
+                attempt: "keep the image that was just built",
+                detail: "something on this machine removes images at once".to_owned(),
+            }),
+        }
     }
 
     async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError> {
@@ -297,14 +330,7 @@ impl Engine for DockerEngine {
             });
             entry.running |= alive;
         }
-        if found.len() > MAX_LISTED {
-            return Err(SandboxError::Engine {
-                engine: EngineKind::Docker,
-                attempt: "list sandboxes",
-                detail: format!("there are more than {MAX_LISTED}"),
-            });
-        }
-        Ok(found.into_values().collect())
+        Ok(found.into_values().take(MAX_LISTED).collect())
     }
 
     async fn remove(&self, found: &Found) -> TeardownOutcome {

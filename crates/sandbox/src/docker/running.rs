@@ -3,6 +3,7 @@
 //! The container is attached to before it starts, so that not one byte of the guest is missed. It
 //! must never report an end that the engine did not state.
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -157,6 +158,13 @@ impl Control for RunningContainer {
             // It has ended already, or the engine hangs; teardown removes by force and says which.
             tracing::debug!(%error, "kill had no effect");
         }
+    }
+
+    async fn salvage(&mut self, to: &Path) -> Result<bool, SandboxError> {
+        // Nothing may write there while it is read, whatever the caller believes.
+        self.kill().await;
+        let _hangs = tokio::time::timeout(KILL_TIMEOUT, self.wait()).await;
+        super::salvage::repository(&self.client, &self.id, to).await
     }
 
     async fn teardown(self: Box<Self>) -> TeardownOutcome {

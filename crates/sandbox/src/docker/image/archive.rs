@@ -71,7 +71,8 @@ pub(crate) fn architecture() -> &'static str {
     }
 }
 
-/// Writes the archive: `layers` in the order of the configuration, each with its bytes.
+/// Writes the archive: `layers` in the order of the configuration, each with its bytes; without them
+/// where the engine is thought to have the layer already.
 ///
 /// # Errors
 /// When a layer's bytes cannot be read in full or `out` fails.
@@ -79,7 +80,7 @@ pub(crate) fn write(
     out: impl Write,
     tag: &str,
     config: &[u8],
-    layers: Vec<(LayerDigest, Box<dyn Read>)>,
+    layers: Vec<(LayerDigest, Option<Box<dyn Read>>)>,
 ) -> io::Result<()> {
     let blob = |digest: &Digest| format!("blobs/sha256/{}", hex_of(digest));
     let config_digest = Digest::of(config);
@@ -127,7 +128,9 @@ pub(crate) fn write(
     append(&mut tar, &blob(&manifest_digest), manifest.as_bytes(), manifest.len() as u64)?;
     append(&mut tar, &blob(&config_digest), config, config.len() as u64)?;
     for (layer, bytes) in layers {
-        append(&mut tar, &blob(&layer.digest), bytes, layer.len)?;
+        if let Some(bytes) = bytes {
+            append(&mut tar, &blob(&layer.digest), bytes, layer.len)?;
+        }
     }
     tar.into_inner()?.flush()
 }

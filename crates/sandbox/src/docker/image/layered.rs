@@ -48,10 +48,14 @@ impl Images {
             return Ok(found(id));
         }
         self.build(reference, &print, &guest).await?;
-        self.find(&print, check).await?.map(found).ok_or_else(|| SandboxError::Root {
-            engine: EngineKind::Docker,
-            reason: format!("the image built on {reference} is not one layer on top of it"),
-        })
+        let Some(id) = self.find(&print, check).await? else {
+            return Err(SandboxError::Root {
+                engine: EngineKind::Docker,
+                reason: format!("the image built on {reference} is not one layer on top of it"),
+            });
+        };
+        self.built(&id).await;
+        Ok(found(id))
     }
 
     /// Layers of the base, pulled first when the engine lacks it.

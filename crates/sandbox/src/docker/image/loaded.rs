@@ -61,17 +61,34 @@ impl Images {
         {
             return Ok(image);
         }
+        // After a change of the guest alone the engine has the base's layer from the image before, and
+        // then takes an archive without its bytes. An engine that does not, refuses it.
+        if let Some(layer) = &base.known {
+            match self.load(recipe, &guest, layer, None).await {
+                Ok(()) => {
+                    if let Some(image) = self.find_loaded(recipe, &guest, layer).await? {
+                        self.built(&image.id).await;
+                        return Ok(image);
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "the base's layer has to be sent"),
+            }
+        }
         let state_dir = self.state_dir().to_owned();
         let (layer, file) = blocking(move || write_base(&state_dir, &base)).await?;
         if let Some(image) = self.find_loaded(recipe, &guest, &layer).await? {
             return Ok(image);
         }
-        self.load(recipe, &guest, &layer, file).await?;
-        self.find_loaded(recipe, &guest, &layer).await?.ok_or_else(|| SandboxError::Engine {
-            engine: EngineKind::Docker,
-            attempt: "load the image",
-            detail: "the engine took the image but shows none with the same content".to_owned(),
-        })
+        self.load(recipe, &guest, &layer, Some(file)).await?;
+        let Some(image) = self.find_loaded(recipe, &guest, &layer).await? else {
+            return Err(SandboxError::Engine {
+                engine: EngineKind::Docker,
+                attempt: "load the image",
+                detail: "the engine took the image but shows none with the same content".to_owned(),
+            });
+        };
+        self.built(&image.id).await;
+        Ok(image)
     }
 
     async fn plan_base(&self) -> Result<Base, SandboxError> {
@@ -111,7 +128,7 @@ impl Images {
         recipe: &Recipe,
         guest: &GuestLayer,
         base: &LayerDigest,
-        base_file: File,
+        base_file: Option<File>,
     ) -> Result<(), SandboxError> {
         let print = print_of(recipe, guest, base);
         let layers = [base.clone(), guest.layer.clone()];
@@ -134,10 +151,9 @@ impl Images {
         let (send, receive) = mpsc::channel::<io::Result<Bytes>>(PIECES_WAITING);
         let writer = tokio::task::spawn_blocking(move || {
             let mut pieces = Pieces { send, buffer: Vec::with_capacity(PIECE_BYTES) };
-            let layers: Vec<(LayerDigest, Box<dyn Read>)> = vec![
-                (base_layer, Box::new(base_file)),
-                (guest_layer, Box::new(io::Cursor::new(guest_tar))),
-            ];
+            let base_bytes = base_file.map(|file| Box::new(file) as Box<dyn Read>);
+            let guest_bytes: Box<dyn Read> = Box::new(io::Cursor::new(guest_tar));
+            let layers = vec![(base_layer, base_bytes), (guest_layer, Some(guest_bytes))];
             let result = archive::write(&mut pieces, &tag, &config, layers);
             if let Err(error) = result {
                 // The engine sees a broken body, never a short archive that looks whole.

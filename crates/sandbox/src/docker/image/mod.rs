@@ -7,6 +7,7 @@ mod archive;
 mod cache;
 mod layered;
 mod loaded;
+mod prune;
 mod tree;
 mod userland;
 
@@ -21,6 +22,7 @@ use cofferdam_wire::layout;
 use serde_json::json;
 
 pub use layered::MAX_REFERENCE;
+pub use prune::KEPT_IMAGES;
 pub use tree::{MAX_LAYER_BYTES, MAX_LAYER_ENTRIES};
 
 use super::call::{CALL_TIMEOUT, Client};
