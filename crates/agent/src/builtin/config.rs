@@ -3,13 +3,14 @@
 //! Must never hold a credential: the model door adds the key outside.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use cofferdam_run::spec::Dialect;
 use cofferdam_wire::layout;
 use serde::{Deserialize, Serialize};
 
 /// Everything that the agent needs to know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BuiltinConfig {
     /// The task, as the person wrote it.
@@ -44,6 +45,21 @@ impl BuiltinConfig {
             cwd: default_cwd(),
             env: BTreeMap::new(),
         }
+    }
+}
+
+/// Names of variables, never their values: the proxy's token is among them.
+impl fmt::Debug for BuiltinConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltinConfig")
+            .field("task", &self.task)
+            .field("dialect", &self.dialect)
+            .field("model", &self.model)
+            .field("base_url", &self.base_url)
+            .field("max_steps", &self.max_steps)
+            .field("cwd", &self.cwd)
+            .field("env", &self.env.keys())
+            .finish()
     }
 }
 

@@ -7,6 +7,7 @@ mod builtin;
 mod command;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use cofferdam_wire::AgentStart;
 
@@ -14,7 +15,7 @@ pub use builtin::BuiltinDriver;
 pub use command::CommandDriver;
 
 /// What the supervisor starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Launch {
     /// Program: an absolute path, or a name that is looked up in the `PATH` of `env`.
     pub program: String,
@@ -30,14 +31,37 @@ pub struct Launch {
     pub events: EventsFormat,
 }
 
+/// Names of variables, never their values: the proxy's token is among them.
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch")
+            .field("program", &self.program)
+            .field("argv", &self.argv)
+            .field("env", &self.env.keys())
+            .field("cwd", &self.cwd)
+            .field("stdin", &self.stdin)
+            .field("events", &self.events)
+            .finish()
+    }
+}
+
 /// Standard input of the process. A driver for a conversation over stdio (ACP) adds a variant that
 /// leaves the pipe to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum LaunchInput {
     /// `/dev/null`.
     Null,
     /// These bytes, then the end.
     Bytes(Vec<u8>),
+}
+
+impl fmt::Debug for LaunchInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("Null"),
+            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
+        }
+    }
 }
 
 /// How standard output is read.
@@ -158,6 +182,25 @@ mod tests {
             (["a"], vec![("A", "\0")]),
         ] {
             assert!(matches!(launch(&argv, &env), Err(DriverError::Unusable { .. })));
+        }
+    }
+
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let start = AgentStart::Builtin {
+            task: "t".into(),
+            dialect: Dialect::Gemini,
+            model: "m".into(),
+            max_steps: 1,
+        };
+        let env = BTreeMap::from([("HTTPS_PROXY".to_owned(), "http://run:s3cret@x".to_owned())]);
+        for start in [start, AgentStart::Command { argv: vec!["make".into()] }] {
+            let launch = driver_for(&start).launch(&env, "/").unwrap();
+            let mut shown = format!("{launch:?}");
+            if let LaunchInput::Bytes(bytes) = &launch.stdin {
+                shown += &format!("{:?}", serde_json::from_slice::<BuiltinConfig>(bytes).unwrap());
+            }
+            assert!(shown.contains("HTTPS_PROXY") && !shown.contains("s3cret"), "{shown}");
         }
     }
 }

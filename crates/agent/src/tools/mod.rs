@@ -49,6 +49,17 @@ pub(crate) struct Toolbox {
     pub(crate) env: BTreeMap<String, String>,
 }
 
+/// What commands find in their environment where the run says nothing else: nobody sits at a terminal,
+/// so nothing may wait for one.
+const DEFAULTS: [(&str, &str); 6] = [
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("TERM", "dumb"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+];
+
 /// An error that goes to the model as it is.
 #[derive(Debug)]
 pub(crate) struct ToolError(pub(crate) String);
@@ -65,7 +76,9 @@ impl Toolbox {
     /// # Errors
     /// When `cwd` is no directory.
     pub(crate) fn new(cwd: PathBuf, mut env: BTreeMap<String, String>) -> std::io::Result<Self> {
-        env.entry("PATH".to_owned()).or_insert_with(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
+        for (name, value) in DEFAULTS {
+            env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
         Ok(Self { roots: Roots::new(&cwd)?, env })
     }
 

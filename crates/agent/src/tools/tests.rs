@@ -261,6 +261,31 @@ async fn search_finds_lines_and_says_when_there_are_none() {
 }
 
 #[tokio::test]
+async fn search_prefers_rg_where_there_is_one() {
+    let mut f = fixture();
+    f.put("bin/rg", "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
+    f.shell("chmod +x bin/rg; mkdir src").await.unwrap();
+    f.toolbox.env.insert("PATH".into(), format!("{}:/usr/bin:/bin", f.path("bin").display()));
+    let arguments = json!({"pattern": "-x", "literal": true, "glob": "*.rs", "path": "src"});
+    let told = f.ok("search", arguments).await;
+    let given: Vec<&str> = told.lines().collect();
+    assert!(given.starts_with(&["--line-number", "--with-filename", "--no-heading"]), "{told}");
+    assert!(
+        given.ends_with(&["--fixed-strings", "--glob=*.rs", "-e", "-x", "--", "src"]),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn nothing_waits_for_an_editor() {
+    let f = fixture();
+    f.shell("git init -q . && echo x > x && git add x").await.unwrap();
+    let answer = f.shell("git -c user.name=a -c user.email=a@b commit").await.unwrap_err();
+    assert!(answer.contains("empty commit message"), "{answer}");
+    assert_eq!(f.shell("echo $TERM $PAGER").await.unwrap(), "dumb cat\n[exit code 0]");
+}
+
+#[tokio::test]
 async fn a_search_that_finds_too_much_ends_early() {
     let f = fixture();
     f.put("many", "match\n".repeat(100_000));
