@@ -28,6 +28,9 @@ pub const MAX_OUTPUT_CHUNK_BYTES: usize = 64 << 10;
 /// Chunks of output kept per run; the rest is counted, as past the run's `output_bytes`.
 pub const MAX_OUTPUT_CHUNKS: u64 = 100_000;
 
+/// Items of one batch of facts and output. A larger batch is refused with `LEDGER-010`.
+pub const MAX_BATCH: usize = 1_024;
+
 /// Bytes of a specification as JSON. A larger one is refused with `LEDGER-010`.
 pub const MAX_SPEC_BYTES: usize = 1 << 20;
 

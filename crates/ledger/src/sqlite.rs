@@ -23,7 +23,7 @@ use cofferdam_run::{
 
 use crate::error::LedgerError;
 use crate::store::{
-    Applied, Appended, Beat, CancelOutcome, ListFilter, NewRun, OutputStream, Result, RunRow,
+    Applied, Appended, Beat, CancelOutcome, Item, ListFilter, NewRun, OutputStream, Result, RunRow,
     Settlement, Store, StoredEvent,
 };
 use open::Options;
@@ -129,8 +129,8 @@ impl Store for Ledger {
         at: TimestampMs,
         fact: Fact,
     ) -> Result<Appended> {
-        let id = id.clone();
-        self.write(move |c| ops::fact::append(c, &id, epoch, at, &fact)).await
+        let (id, item) = (id.clone(), (at, Item::Fact(Box::new(fact))));
+        self.write(move |c| ops::append::append_one(c, &id, epoch, &item)).await
     }
 
     async fn append_output(
@@ -141,8 +141,18 @@ impl Store for Ledger {
         stream: OutputStream,
         bytes: Vec<u8>,
     ) -> Result<Appended> {
+        let (id, item) = (id.clone(), (at, Item::Output { stream, bytes }));
+        self.write(move |c| ops::append::append_one(c, &id, epoch, &item)).await
+    }
+
+    async fn append_batch(
+        &self,
+        id: &RunId,
+        epoch: u64,
+        items: Vec<(TimestampMs, Item)>,
+    ) -> Result<Vec<Result<Appended>>> {
         let id = id.clone();
-        self.write(move |c| ops::output::append(c, &id, epoch, at, stream, &bytes)).await
+        self.write(move |c| ops::append::append(c, &id, epoch, &items)).await
     }
 
     async fn output_cut_bytes(&self, id: &RunId) -> Result<u64> {
@@ -157,7 +167,7 @@ impl Store for Ledger {
 
     async fn cancel_requested(&self, id: &RunId) -> Result<Option<CancelRequest>> {
         let id = id.clone();
-        self.read(move |c| Ok(row::load(c, &id)?.run.cancel)).await
+        self.read(move |c| Ok(row::head(c, &id)?.cancel)).await
     }
 
     async fn run(&self, id: &RunId) -> Result<Run> {

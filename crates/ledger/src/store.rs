@@ -141,6 +141,20 @@ pub enum OutputStream {
     Stderr,
 }
 
+/// Something to add to a run's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// A fact, as for [`Store::append_fact`].
+    Fact(Box<Fact>),
+    /// A chunk of output, as for [`Store::append_output`].
+    Output {
+        /// Where it was written.
+        stream: OutputStream,
+        /// What.
+        bytes: Vec<u8>,
+    },
+}
+
 /// One line of a run's event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
@@ -276,6 +290,16 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         stream: OutputStream,
         bytes: Vec<u8>,
     ) -> Result<Appended>;
+
+    /// Adds many, in order, in one transaction: one flush to the disk instead of one for each. Gives
+    /// one answer per item; an item past a bound is refused by itself. At most
+    /// [`crate::limits::MAX_BATCH`] items.
+    async fn append_batch(
+        &self,
+        id: &RunId,
+        epoch: u64,
+        items: Vec<(TimestampMs, Item)>,
+    ) -> Result<Vec<Result<Appended>>>;
 
     /// Bytes of output that were counted and not kept.
     async fn output_cut_bytes(&self, id: &RunId) -> Result<u64>;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use cofferdam_ledger::{
-    Applied, Appended, Beat, CancelOutcome, Ledger, LedgerError, ListFilter, NewRun, OutputStream,
+    Applied, Appended, Beat, CancelOutcome, Item, Ledger, LedgerError, ListFilter, NewRun, OutputStream,
     RunRow, Settlement, Store, StoredEvent,
 };
 use cofferdam_run::fact::Fact;
@@ -65,6 +65,7 @@ forward! {
     apply(id: &RunId, epoch: Option<u64>, event: RunEvent, at: TimestampMs) -> Applied;
     append_fact(id: &RunId, epoch: u64, at: TimestampMs, fact: Fact) -> Appended;
     append_output(id: &RunId, epoch: u64, at: TimestampMs, stream: OutputStream, bytes: Vec<u8>) -> Appended;
+    append_batch(id: &RunId, epoch: u64, items: Vec<(TimestampMs, Item)>) -> Vec<Result<Appended>>;
     output_cut_bytes(id: &RunId) -> u64;
     request_cancel(id: &RunId, by: &str, at: TimestampMs) -> CancelOutcome;
     cancel_requested(id: &RunId) -> Option<CancelRequest>;
@@ -113,6 +114,9 @@ macro_rules! whole_suite {
             bounds::other_facts_past_their_bounds_are_refused,
             bounds::titles_are_cut_by_characters,
             bounds::a_specification_without_bound_is_refused,
+            bounds::a_batch_answers_for_each_item,
+            bounds::a_batch_without_bound_is_refused,
+            runs::a_sandbox_known_only_to_the_state_is_not_forgotten,
             races::of_a_thousand_appliers_one_wins,
             races::of_a_hundred_claimants_one_wins,
             races::sequences_have_no_gaps_under_concurrency,

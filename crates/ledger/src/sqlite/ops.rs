@@ -1,8 +1,9 @@
 //! What the ledger does, one file per group. Each function runs inside a transaction that it did
 //! not open and must leave nothing half done: its caller commits everything or rolls it back.
 
+pub(super) mod append;
 pub(super) mod create;
-pub(super) mod fact;
+mod fact;
 pub(super) mod lease;
 pub(super) mod output;
 pub(super) mod query;

@@ -1,7 +1,9 @@
 //! A run's row: load it with every check, change it only where it still is what was loaded.
 //!
-//! An unknown or contradictory value is an error, never a default.
+//! [`Head`] is what most writes need and costs no decoding; [`Loaded`] is the whole run. An unknown
+//! or contradictory value is an error, never a default.
 
+use cofferdam_run::spec::Mode;
 use cofferdam_run::{CancelRequest, Lease, Run, RunEvent, RunId, State, StateName, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
@@ -12,52 +14,60 @@ use crate::error::LedgerError;
 use crate::limits::MAX_EVENT_BYTES;
 use crate::store::{Lost, Result};
 
-/// Columns that [`parse`] reads, in its order.
-pub(super) const COLUMNS: &str = "ordinal, id, spec, state, state_json, created_at, updated_at, \
-     cancel_by, cancel_at, owner, epoch, lease_expires, last_seq, mode";
+/// Columns that [`head`] reads, in its order.
+const HEAD_COLUMNS: &str = "ordinal, id, state, cancel_by, cancel_at, owner, epoch, lease_expires, \
+     last_seq, output_budget";
 
-/// A run and what its row says besides.
+/// Columns that [`parse`] reads: those of the head, then its own.
+pub(super) const COLUMNS: &str = "ordinal, id, state, cancel_by, cancel_at, owner, epoch, \
+     lease_expires, last_seq, output_budget, state_json, created_at, updated_at, mode, \
+     (SELECT body FROM specs WHERE specs.run = runs.ordinal)";
+
+/// What a write must know of a run: whose it is, and where its log ends.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct Head {
     pub(super) ordinal: i64,
-    pub(super) run: Run,
+    pub(super) id: RunId,
+    pub(super) state: StateName,
+    pub(super) cancel: Option<CancelRequest>,
+    /// Present exactly while somebody must work on the run.
+    pub(super) lease: Option<Lease>,
     /// The epoch of the newest claim; stays when the run is over.
     pub(super) epoch: u64,
     pub(super) last_seq: u64,
+    /// Bytes of output that may be kept.
+    pub(super) output_budget: u64,
+}
+
+/// A run and its head.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) head: Head,
+    pub(super) run: Run,
+}
+
+/// The head of the run with that id.
+pub(super) fn head(connection: &Connection, id: &RunId) -> Result<Head> {
+    let sql = format!("SELECT {HEAD_COLUMNS} FROM runs WHERE id = ?1");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let found = statement.query_row([id.as_str()], |row| Ok(parse_head(row))).optional()?;
+    found.unwrap_or_else(|| Err(LedgerError::NoSuchRun { id: id.to_string() }))
 }
 
 /// The run with that id.
 pub(super) fn load(connection: &Connection, id: &RunId) -> Result<Loaded> {
-    find(connection, id)?.ok_or_else(|| LedgerError::NoSuchRun { id: id.to_string() })
-}
-
-pub(super) fn find(connection: &Connection, id: &RunId) -> Result<Option<Loaded>> {
     let sql = format!("SELECT {COLUMNS} FROM runs WHERE id = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
-    let raw = statement.query_row([id.as_str()], |row| Ok(parse(row))).optional()?;
-    raw.transpose()
+    let found = statement.query_row([id.as_str()], |row| Ok(parse(row))).optional()?;
+    found.unwrap_or_else(|| Err(LedgerError::NoSuchRun { id: id.to_string() }))
 }
 
-/// Decodes a row of [`COLUMNS`].
-pub(super) fn parse(row: &Row<'_>) -> Result<Loaded> {
+fn parse_head(row: &Row<'_>) -> Result<Head> {
     let id_text: String = row.get(1)?;
     let corrupt = |what: String| LedgerError::Corrupt { what: format!("run {id_text}: {what}") };
     let id: RunId = id_text.parse().map_err(|_| corrupt("its id is not one".to_owned()))?;
-    let spec: cofferdam_run::RunSpec =
-        json(&row.get::<_, String>(2)?).map_err(|e| corrupt(format!("spec: {e}")))?;
-    let name: StateName = row.get::<_, String>(3)?.parse().map_err(corrupt)?;
-    let state: State =
-        json(&row.get::<_, String>(4)?).map_err(|e| corrupt(format!("state: {e}")))?;
-    if state.name() != name {
-        return Err(corrupt(format!("state is {name} and {}", state.name())));
-    }
-    let mode: String = row.get(13)?;
-    if mode != mode_name(spec.mode) {
-        return Err(corrupt(format!("mode is {mode} and {}", mode_name(spec.mode))));
-    }
-    let created_at = TimestampMs(from_sql("created_at", row.get(5)?)?);
-    let updated_at = TimestampMs(from_sql("updated_at", row.get(6)?)?);
-    let cancel = match (row.get::<_, Option<String>>(7)?, row.get::<_, Option<i64>>(8)?) {
+    let state: StateName = row.get::<_, String>(2)?.parse().map_err(corrupt)?;
+    let cancel = match (row.get::<_, Option<String>>(3)?, row.get::<_, Option<i64>>(4)?) {
         (Some(by), Some(at)) => {
             Some(CancelRequest { by, at: TimestampMs(from_sql("cancel_at", at)?) })
         }
@@ -66,8 +76,8 @@ pub(super) fn parse(row: &Row<'_>) -> Result<Loaded> {
             return Err(corrupt("half a wish to cancel".to_owned()));
         }
     };
-    let epoch = from_sql("epoch", row.get(10)?)?;
-    let stored = match (row.get::<_, Option<String>>(9)?, row.get::<_, Option<i64>>(11)?) {
+    let epoch = from_sql("epoch", row.get(6)?)?;
+    let lease = match (row.get::<_, Option<String>>(5)?, row.get::<_, Option<i64>>(7)?) {
         (Some(owner), Some(expires)) => {
             let expires_at = TimestampMs(from_sql("lease_expires", expires)?);
             Some(Lease { owner, epoch, expires_at })
@@ -75,26 +85,61 @@ pub(super) fn parse(row: &Row<'_>) -> Result<Loaded> {
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => return Err(corrupt("half a lease".to_owned())),
     };
+    Ok(Head {
+        ordinal: row.get(0)?,
+        id,
+        state,
+        cancel,
+        lease,
+        epoch,
+        last_seq: from_sql("last_seq", row.get(8)?)?,
+        output_budget: from_sql("output_budget", row.get(9)?)?,
+    })
+}
+
+/// Decodes a row of [`COLUMNS`].
+pub(super) fn parse(row: &Row<'_>) -> Result<Loaded> {
+    let head = parse_head(row)?;
+    let corrupt = |what: String| LedgerError::Corrupt { what: format!("run {}: {what}", head.id) };
+    let state: State =
+        json(&row.get::<_, String>(10)?).map_err(|e| corrupt(format!("state: {e}")))?;
+    if state.name() != head.state {
+        return Err(corrupt(format!("state is {} and {}", head.state, state.name())));
+    }
+    let spec: Option<String> = row.get(14)?;
+    let spec = spec.ok_or_else(|| corrupt("it has no specification".to_owned()))?;
+    let spec: cofferdam_run::RunSpec =
+        json(&spec).map_err(|e| corrupt(format!("specification: {e}")))?;
+    let mode: String = row.get(13)?;
+    if mode != mode_name(spec.mode) {
+        return Err(corrupt(format!("mode is {mode} and {}", mode_name(spec.mode))));
+    }
     // Heartbeats move only the columns, so the expiry there is the true one.
-    let state = match (state.lease(), stored) {
+    let state = match (state.lease(), &head.lease) {
         (None, None) => state,
         (Some(held), Some(stored)) if held.epoch == stored.epoch && held.owner == stored.owner => {
-            state.with_lease(stored)
+            state.with_lease(stored.clone())
         }
         (Some(_) | None, Some(_)) | (Some(_), None) => {
             return Err(corrupt("state and lease contradict one another".to_owned()));
         }
     };
-    let run = Run { id, spec, state, cancel, created_at, updated_at };
+    let run = Run {
+        id: head.id.clone(),
+        spec,
+        state,
+        cancel: head.cancel.clone(),
+        created_at: TimestampMs(from_sql("created_at", row.get(11)?)?),
+        updated_at: TimestampMs(from_sql("updated_at", row.get(12)?)?),
+    };
     let run = run.restored().map_err(|e| corrupt(e.to_string()))?;
-    let last_seq = from_sql("last_seq", row.get(12)?)?;
-    Ok(Loaded { ordinal: row.get(0)?, run, epoch, last_seq })
+    Ok(Loaded { head, run })
 }
 
-pub(super) fn mode_name(mode: cofferdam_run::spec::Mode) -> &'static str {
+pub(super) fn mode_name(mode: Mode) -> &'static str {
     match mode {
-        cofferdam_run::spec::Mode::Unattended => "unattended",
-        cofferdam_run::spec::Mode::Supervised => "supervised",
+        Mode::Unattended => "unattended",
+        Mode::Supervised => "supervised",
     }
 }
 
@@ -107,11 +152,11 @@ pub(super) enum Right {
     NewestClaim,
 }
 
-impl Loaded {
+impl Head {
     /// Checks that `epoch` may write. A run that is over takes no write at all.
     pub(super) fn fence(&self, epoch: u64, right: Right) -> std::result::Result<(), Lost> {
         self.still_open()?;
-        let Some(lease) = self.run.state.lease() else {
+        let Some(lease) = &self.lease else {
             return Err(Lost::Epoch { current: self.epoch });
         };
         if lease.epoch != epoch {
@@ -126,8 +171,7 @@ impl Loaded {
     }
 
     pub(super) fn still_open(&self) -> std::result::Result<(), Lost> {
-        let state = self.run.state.name();
-        if state.is_terminal() { Err(Lost::Over { state }) } else { Ok(()) }
+        if self.state.is_terminal() { Err(Lost::Over { state: self.state }) } else { Ok(()) }
     }
 
     /// Writes an event under the next sequence number and returns that.
@@ -144,7 +188,7 @@ impl Loaded {
             "INSERT INTO events (run, seq, at, epoch, kind, state, body)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?;
-        let epoch = self.run.state.lease().map(|_| to_sql("an epoch", self.epoch)).transpose()?;
+        let epoch = self.lease.as_ref().map(|l| to_sql("an epoch", l.epoch)).transpose()?;
         statement.execute(params![
             self.ordinal,
             to_sql("a sequence number", seq)?,
@@ -157,16 +201,21 @@ impl Loaded {
         self.last_seq = seq;
         Ok(seq)
     }
+}
 
-    /// Writes a transition: its event and the row, where that still is what was loaded. `None` when
-    /// it is not; nothing may be kept then.
+impl Loaded {
+    /// Writes a transition: its event and the row, where that still is what was loaded.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is not. Under the write lock that cannot be, so it is no lost race; as an
+    /// error it also rolls the event back.
     pub(super) fn advance(
-        &mut self,
+        mut self,
         connection: &Connection,
         event: &RunEvent,
         next: Run,
         at: TimestampMs,
-    ) -> Result<Option<u64>> {
+    ) -> Result<(Run, u64)> {
         let body = text(event)?;
         // A verdict is bounded by the facts it comes from, and a run must be able to end.
         let bounded = !matches!(event, RunEvent::Settled { .. });
@@ -177,17 +226,21 @@ impl Loaded {
                 limit: MAX_EVENT_BYTES as u64,
             });
         }
-        let seq = self.append(connection, at, "transition", Some(next.state.name()), &body)?;
+        let seq = self.head.append(connection, at, "transition", Some(next.state.name()), &body)?;
+        if next.spec != self.run.spec {
+            connection
+                .prepare_cached("UPDATE specs SET body = ?1 WHERE run = ?2")?
+                .execute(params![text(&next.spec)?, self.head.ordinal])?;
+        }
         let lease = next.state.lease();
-        let epoch = lease.map_or(self.epoch, |l| l.epoch);
+        let epoch = lease.map_or(self.head.epoch, |l| l.epoch);
         let mut statement = connection.prepare_cached(
-            "UPDATE runs SET spec = ?1, state = ?2, state_json = ?3, updated_at = ?4,
-                 cancel_by = ?5, cancel_at = ?6, owner = ?7, epoch = ?8, lease_expires = ?9,
-                 verdict = ?10
+            "UPDATE runs SET state = ?1, state_json = ?2, updated_at = ?3, cancel_by = ?4,
+                 cancel_at = ?5, owner = ?6, epoch = ?7, lease_expires = ?8, verdict = ?9,
+                 output_budget = ?10
              WHERE ordinal = ?11 AND state = ?12 AND epoch = ?13",
         )?;
         let changed = statement.execute(params![
-            text(&next.spec)?,
             next.state.name().as_str(),
             text(&next.state)?,
             at_to_sql(next.updated_at)?,
@@ -197,17 +250,22 @@ impl Loaded {
             to_sql("an epoch", epoch)?,
             lease.map(|l| at_to_sql(l.expires_at)).transpose()?,
             next.state.verdict().map(text).transpose()?,
-            self.ordinal,
-            self.run.state.name().as_str(),
-            to_sql("an epoch", self.epoch)?,
+            clamped(next.spec.budgets.output_bytes),
+            self.head.ordinal,
+            self.head.state.as_str(),
+            to_sql("an epoch", self.head.epoch)?,
         ])?;
         if changed != 1 {
-            return Ok(None);
+            let what = format!("run {} changed under the write lock", self.head.id);
+            return Err(LedgerError::Corrupt { what });
         }
-        self.run = next;
-        self.epoch = epoch;
-        Ok(Some(seq))
+        Ok((next, seq))
     }
+}
+
+/// A bound, lowered to the largest that can be stored.
+pub(super) fn clamped(bound: u64) -> i64 {
+    i64::try_from(bound).unwrap_or(i64::MAX)
 }
 
 /// JSON as stored.

@@ -165,7 +165,6 @@ async fn an_unknown_or_contradictory_state_is_a_load_error() {
         "state = 'queued', owner = NULL, lease_expires = NULL, epoch = 0",
         "owner = 'mallory'",
         "epoch = epoch + 1",
-        "spec = '{}'",
         "updated_at = -1",
         "mode = 'supervised'",
     ] {
@@ -179,6 +178,19 @@ async fn an_unknown_or_contradictory_state_is_a_load_error() {
         assert_eq!(ledger.run(&id).await.unwrap_err().code(), "LEDGER-003", "{change}");
         let applied = ledger.apply(&id, Some(epoch), RunEvent::AgentEnded, at(2)).await;
         assert_eq!(applied.unwrap_err().code(), "LEDGER-003", "{change}");
+    }
+}
+
+#[tokio::test]
+async fn a_specification_that_is_gone_or_not_one_is_a_load_error() {
+    for change in ["UPDATE specs SET body = '{}'", "DELETE FROM specs"] {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = open(&dir).await;
+        let (id, _) = executing(&ledger, 1).await;
+        by_hand(dir.path())
+            .execute_batch(&format!("DROP TRIGGER specs_are_not_deleted; {change}"))
+            .unwrap();
+        assert_eq!(ledger.run(&id).await.unwrap_err().code(), "LEDGER-003", "{change}");
     }
 }
 
@@ -226,6 +238,10 @@ async fn sql_typed_by_hand_cannot_break_the_rules() {
         "UPDATE runs SET last_seq = last_seq + 1 WHERE id = $live",
         "UPDATE runs SET last_seq = 0 WHERE id = $live",
         "INSERT INTO events (run, seq, at, kind, body) VALUES (77, 1, 0, 'fact', '{}')",
+        "UPDATE specs SET body = '{}' WHERE run = 1",
+        "UPDATE specs SET run = 3 WHERE run = 2",
+        "DELETE FROM specs",
+        "INSERT OR REPLACE INTO specs SELECT * FROM specs",
         // Records stay.
         "UPDATE records SET body = '{}'",
         "DELETE FROM records",

@@ -1,7 +1,7 @@
 //! Bounds: what a guest can cause without end is counted, and nothing is dropped silently.
 
-use cofferdam_ledger::limits::{MAX_FACT_BYTES, MAX_OUTPUT_CHUNK_BYTES, MAX_SINGLE_FACTS, MAX_TITLE_CHARS};
-use cofferdam_ledger::{Appended, EventBody, ListFilter, NewRun, OutputStream, Settlement};
+use cofferdam_ledger::limits::{MAX_BATCH, MAX_FACT_BYTES, MAX_OUTPUT_CHUNK_BYTES, MAX_SINGLE_FACTS, MAX_TITLE_CHARS};
+use cofferdam_ledger::{Appended, EventBody, Item, ListFilter, Lost, NewRun, OutputStream, Settlement};
 use cofferdam_run::fact::Fact;
 use cofferdam_run::spec::Mode;
 use cofferdam_run::{Cause, verify};
@@ -108,6 +108,42 @@ pub(crate) async fn other_facts_past_their_bounds_are_refused(store: AnyStore) {
     done(&store, &id, Some(lease.epoch), stop, 2).await;
     let settled = store.settle(&id, lease.epoch, at(3)).await.unwrap();
     assert!(matches!(settled, Settlement::Done { .. }), "{settled:?}");
+}
+
+pub(crate) async fn a_batch_answers_for_each_item(store: AnyStore) {
+    let (id, lease) = claimed(&store, 1, Mode::Unattended).await;
+    let note = |text: String| (at(1), Item::Fact(Box::new(Fact::Note { text })));
+    let question = Fact::PromptUnanswered { text: "x".repeat(MAX_FACT_BYTES) };
+    let items = vec![
+        note("first".into()),
+        note("x".repeat(MAX_FACT_BYTES)),
+        (at(2), Item::Fact(Box::new(question))),
+        (at(3), Item::Output { stream: OutputStream::Stdout, bytes: b"hello".to_vec() }),
+        note("last".into()),
+    ];
+    let answers = store.append_batch(&id, lease.epoch, items.clone()).await.unwrap();
+    assert_eq!(answers.len(), 5);
+    assert!(matches!(answers[0], Ok(Appended::Kept { seq: 2 })));
+    assert!(matches!(&answers[1], Err(e) if e.code() == "LEDGER-010"));
+    assert!(matches!(answers[2], Ok(Appended::Counted)));
+    assert!(matches!(answers[3], Ok(Appended::Kept { seq: 3 })));
+    assert!(matches!(answers[4], Ok(Appended::Kept { seq: 4 })));
+    assert_eq!(assert_gapless(&store, &id).await, 4);
+
+    let late = store.append_batch(&id, lease.epoch + 1, items).await.unwrap();
+    for answer in late {
+        let lost = Lost::Epoch { current: lease.epoch };
+        assert_eq!(answer.unwrap(), Appended::Lost(lost));
+    }
+    assert_eq!(assert_gapless(&store, &id).await, 4);
+}
+
+pub(crate) async fn a_batch_without_bound_is_refused(store: AnyStore) {
+    let (id, lease) = claimed(&store, 1, Mode::Unattended).await;
+    let item = (at(1), Item::Output { stream: OutputStream::Stdout, bytes: vec![b'x'] });
+    let batch = store.append_batch(&id, lease.epoch, vec![item; MAX_BATCH + 1]).await;
+    assert_eq!(batch.unwrap_err().code(), "LEDGER-010");
+    assert_eq!(assert_gapless(&store, &id).await, 1);
 }
 
 pub(crate) async fn titles_are_cut_by_characters(store: AnyStore) {

@@ -184,6 +184,18 @@ pub(crate) async fn a_stop_is_in_the_record_though_nobody_noted_it(store: AnySto
     assert_eq!(record.verdict.cause, Some(Cause::LinkLost));
 }
 
+/// The process died between storing the identity and telling the facts.
+pub(crate) async fn a_sandbox_known_only_to_the_state_is_not_forgotten(store: AnyStore) {
+    let (id, lease) = claimed(&store, 1, Mode::Unattended).await;
+    let identified = RunEvent::SandboxIdentified { sandbox: "box".into() };
+    done(&store, &id, Some(lease.epoch), identified, 1).await;
+    done(&store, &id, Some(lease.epoch), RunEvent::HostLost, 2).await;
+    let Settlement::Done { record, .. } = store.settle(&id, lease.epoch, at(3)).await.unwrap() else {
+        panic!("not settled");
+    };
+    assert_eq!(record.verdict.cause.unwrap().code(), "RUN-030");
+}
+
 pub(crate) async fn the_first_terminal_state_stands(store: AnyStore) {
     let (id, epoch) = collected(&store, 1).await;
     let _ = store.settle(&id, epoch, at(4)).await.unwrap();

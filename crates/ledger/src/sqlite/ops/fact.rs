@@ -2,7 +2,7 @@
 
 use cofferdam_run::fact::{CollectOutcome, Fact};
 use cofferdam_run::limits::Spend;
-use cofferdam_run::{RunId, TimestampMs};
+use cofferdam_run::TimestampMs;
 use rusqlite::{Connection, params};
 
 use crate::error::LedgerError;
@@ -11,30 +11,26 @@ use crate::limits::{
     MAX_SINGLE_FACTS,
 };
 use crate::sqlite::error::{from_sql, to_sql};
-use crate::sqlite::row::{Loaded, Right, json, load, text};
+use crate::sqlite::row::{Head, json, text};
 use crate::store::{Appended, Result};
 
-pub(in crate::sqlite) fn append(
+/// Keeps the fact, or counts it. The caller has asked whose run it is. Refuses before it writes.
+pub(super) fn append(
     connection: &Connection,
-    id: &RunId,
-    epoch: u64,
+    head: &mut Head,
     at: TimestampMs,
     fact: &Fact,
 ) -> Result<Appended> {
-    let mut loaded = load(connection, id)?;
-    if let Err(lost) = loaded.fence(epoch, Right::NewestClaim) {
-        return Ok(Appended::Lost(lost));
-    }
     let body = text(fact)?;
     let size = body.len() as u64;
-    let (repeatable, single) = tallies(connection, &loaded)?;
-    derive(connection, &loaded, fact)?;
+    let (repeatable, single) = tallies(connection, head)?;
     if fact.is_repeatable() {
         if body.len() > MAX_FACT_BYTES
             || repeatable.count >= MAX_REPEATABLE_FACTS
             || repeatable.bytes + size > MAX_REPEATABLE_FACT_BYTES
         {
-            count(connection, &loaded, fact.kind())?;
+            derive(connection, head, fact)?;
+            count(connection, head, fact.kind())?;
             return Ok(Appended::Counted);
         }
     } else {
@@ -42,7 +38,8 @@ pub(in crate::sqlite) fn append(
         within("facts of a run", single.count + 1, MAX_SINGLE_FACTS)?;
         within("facts of a run in bytes", single.bytes + size, MAX_SINGLE_FACT_BYTES)?;
     }
-    let seq = loaded.append(connection, at, "fact", None, &body)?;
+    derive(connection, head, fact)?;
+    let seq = head.append(connection, at, "fact", None, &body)?;
     let sql = if fact.is_repeatable() {
         "UPDATE runs SET repeatable_count = repeatable_count + 1,
              repeatable_bytes = repeatable_bytes + ?1 WHERE ordinal = ?2"
@@ -52,7 +49,7 @@ pub(in crate::sqlite) fn append(
     };
     connection
         .prepare_cached(sql)?
-        .execute(params![to_sql("a fact in bytes", size)?, loaded.ordinal])?;
+        .execute(params![to_sql("a fact in bytes", size)?, head.ordinal])?;
     Ok(Appended::Kept { seq })
 }
 
@@ -60,11 +57,11 @@ pub(in crate::sqlite) fn append(
 /// them and a run must be able to end.
 pub(super) fn append_owed(
     connection: &Connection,
-    loaded: &mut Loaded,
+    head: &mut Head,
     at: TimestampMs,
     fact: &Fact,
 ) -> Result<()> {
-    loaded.append(connection, at, "fact", None, &text(fact)?)?;
+    head.append(connection, at, "fact", None, &text(fact)?)?;
     Ok(())
 }
 
@@ -73,12 +70,12 @@ struct Tally {
     bytes: u64,
 }
 
-fn tallies(connection: &Connection, loaded: &Loaded) -> Result<(Tally, Tally)> {
+fn tallies(connection: &Connection, head: &Head) -> Result<(Tally, Tally)> {
     let mut statement = connection.prepare_cached(
         "SELECT repeatable_count, repeatable_bytes, single_count, single_bytes
          FROM runs WHERE ordinal = ?1",
     )?;
-    let (a, b, c, d) = statement.query_row([loaded.ordinal], |row| {
+    let (a, b, c, d) = statement.query_row([head.ordinal], |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
     })?;
     let tally = |count, bytes| {
@@ -94,21 +91,21 @@ fn within(what: &'static str, size: u64, limit: u64) -> Result<()> {
     if size > limit { Err(LedgerError::TooLarge { what, size, limit }) } else { Ok(()) }
 }
 
-fn count(connection: &Connection, loaded: &Loaded, kind: &str) -> Result<()> {
+fn count(connection: &Connection, head: &Head, kind: &str) -> Result<()> {
     connection
         .prepare_cached(
             "INSERT INTO counted_facts (run, kind, count) VALUES (?1, ?2, 1)
              ON CONFLICT DO UPDATE SET count = count + 1",
         )?
-        .execute(params![loaded.ordinal, kind])?;
+        .execute(params![head.ordinal, kind])?;
     Ok(())
 }
 
 /// How many facts of each kind were counted and not kept.
-pub(super) fn counted(connection: &Connection, loaded: &Loaded) -> Result<Vec<Fact>> {
+pub(super) fn counted(connection: &Connection, head: &Head) -> Result<Vec<Fact>> {
     let mut statement = connection
         .prepare_cached("SELECT kind, count FROM counted_facts WHERE run = ?1 ORDER BY kind")?;
-    let rows = statement.query_map([loaded.ordinal], |row| {
+    let rows = statement.query_map([head.ordinal], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
     })?;
     let mut out = Vec::new();
@@ -120,7 +117,7 @@ pub(super) fn counted(connection: &Connection, loaded: &Loaded) -> Result<Vec<Fa
 }
 
 /// Moves what lists show. Happens also for facts that are only counted.
-fn derive(connection: &Connection, loaded: &Loaded, fact: &Fact) -> Result<()> {
+fn derive(connection: &Connection, head: &Head, fact: &Fact) -> Result<()> {
     match fact {
         Fact::Collected { outcome, .. } => {
             let (commits, reference) = match outcome {
@@ -132,26 +129,26 @@ fn derive(connection: &Connection, loaded: &Loaded, fact: &Fact) -> Result<()> {
             };
             connection
                 .prepare_cached("UPDATE runs SET commits = ?1, reference = ?2 WHERE ordinal = ?3")?
-                .execute(params![commits, reference, loaded.ordinal])?;
+                .execute(params![commits, reference, head.ordinal])?;
             Ok(())
         }
-        Fact::Spent { spend } => set_spend(connection, loaded, spend),
+        Fact::Spent { spend } => set_spend(connection, head, spend),
         Fact::ModelCall { usage, refusal: None, .. } => {
             let mut statement =
                 connection.prepare_cached("SELECT spend FROM runs WHERE ordinal = ?1")?;
-            let stored: String = statement.query_row([loaded.ordinal], |row| row.get(0))?;
+            let stored: String = statement.query_row([head.ordinal], |row| row.get(0))?;
             let so_far: Spend = json(&stored)
                 .map_err(|e| LedgerError::Corrupt { what: format!("spend: {e}") })?;
-            set_spend(connection, loaded, &sum(&so_far, usage))
+            set_spend(connection, head, &sum(&so_far, usage))
         }
         _ => Ok(()),
     }
 }
 
-fn set_spend(connection: &Connection, loaded: &Loaded, spend: &Spend) -> Result<()> {
+fn set_spend(connection: &Connection, head: &Head, spend: &Spend) -> Result<()> {
     connection
         .prepare_cached("UPDATE runs SET spend = ?1 WHERE ordinal = ?2")?
-        .execute(params![text(spend)?, loaded.ordinal])?;
+        .execute(params![text(spend)?, head.ordinal])?;
     Ok(())
 }
 

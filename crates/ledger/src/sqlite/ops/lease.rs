@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::LedgerError;
 use crate::sqlite::error::at_to_sql;
-use crate::sqlite::row::{Right, load};
+use crate::sqlite::row::{Right, head, load};
 use crate::store::{Beat, Result};
 
 pub(in crate::sqlite) fn claim(
@@ -15,9 +15,9 @@ pub(in crate::sqlite) fn claim(
     now: TimestampMs,
     ttl_ms: u64,
 ) -> Result<Option<Lease>> {
-    let mut loaded = load(connection, id)?;
+    let loaded = load(connection, id)?;
     let lease =
-        Lease { owner: owner.to_owned(), epoch: loaded.epoch + 1, expires_at: expiry(now, ttl_ms) };
+        Lease { owner: owner.to_owned(), epoch: loaded.head.epoch + 1, expires_at: expiry(now, ttl_ms) };
     let event = RunEvent::Claimed { lease: lease.clone() };
     let next = match step(loaded.run.clone(), event.clone(), now) {
         // The actions follow from the state, which the new owner reads.
@@ -32,10 +32,8 @@ pub(in crate::sqlite) fn claim(
             return Err(LedgerError::Corrupt { what: format!("run {id}: its epoch goes back") });
         }
     };
-    match loaded.advance(connection, &event, next, now)? {
-        Some(_) => Ok(Some(lease)),
-        None => Err(LedgerError::Corrupt { what: format!("run {id} changed under the write lock") }),
-    }
+    loaded.advance(connection, &event, next, now)?;
+    Ok(Some(lease))
 }
 
 pub(in crate::sqlite) fn heartbeat(
@@ -45,19 +43,18 @@ pub(in crate::sqlite) fn heartbeat(
     now: TimestampMs,
     ttl_ms: u64,
 ) -> Result<Beat> {
-    let loaded = load(connection, id)?;
-    if let Err(lost) = loaded.fence(epoch, Right::NewestClaim) {
+    let head = head(connection, id)?;
+    if let Err(lost) = head.fence(epoch, Right::NewestClaim) {
         return Ok(Beat::Lost(lost));
     }
     let expires_at = expiry(now, ttl_ms);
     connection
         .prepare_cached("UPDATE runs SET lease_expires = ?1 WHERE ordinal = ?2")?
-        .execute(params![at_to_sql(expires_at)?, loaded.ordinal])?;
-    let Some(held) = loaded.run.state.lease() else {
+        .execute(params![at_to_sql(expires_at)?, head.ordinal])?;
+    let Some(held) = head.lease else {
         return Err(LedgerError::Corrupt { what: format!("run {id} is held by nobody") });
     };
-    let lease = Lease { expires_at, ..held.clone() };
-    Ok(Beat::Held { lease, cancel: loaded.run.cancel })
+    Ok(Beat::Held { lease: Lease { expires_at, ..held }, cancel: head.cancel })
 }
 
 /// Never past what the database can store.

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::error::LedgerError;
 use crate::limits::MAX_LIST;
 use crate::sqlite::error::{at_to_sql, from_sql, to_sql};
-use crate::sqlite::row::{COLUMNS, json, load, parse, text};
+use crate::sqlite::row::{COLUMNS, head, json, parse, text};
 use crate::store::{EventBody, ListFilter, OutputStream, Result, RunRow, StoredEvent};
 
 /// How many candidates an ambiguous prefix shows.
@@ -99,14 +99,14 @@ pub(in crate::sqlite) fn events(
     after_seq: u64,
     limit: u32,
 ) -> Result<Vec<StoredEvent>> {
-    let loaded = load(connection, id)?;
+    let head = head(connection, id)?;
     // A cursor past everything shows nothing.
     let after = to_sql("a cursor", after_seq).unwrap_or(i64::MAX);
     let mut statement = connection.prepare_cached(
         "SELECT seq, at, kind, state, body FROM events WHERE run = ?1 AND seq > ?2
          ORDER BY seq LIMIT ?3",
     )?;
-    let mut rows = statement.query(params![loaded.ordinal, after, limit.min(MAX_LIST)])?;
+    let mut rows = statement.query(params![head.ordinal, after, limit.min(MAX_LIST)])?;
     let mut out = Vec::new();
     while let Some(row) = rows.next()? {
         let seq = from_sql("seq", row.get(0)?)?;
@@ -135,8 +135,8 @@ pub(in crate::sqlite) fn facts(
     connection: &Connection,
     id: &RunId,
 ) -> Result<Vec<(TimestampMs, Fact)>> {
-    let loaded = load(connection, id)?;
-    facts_of(connection, loaded.ordinal)
+    let head = head(connection, id)?;
+    facts_of(connection, head.ordinal)
 }
 
 pub(super) fn facts_of(connection: &Connection, ordinal: i64) -> Result<Vec<(TimestampMs, Fact)>> {
@@ -156,9 +156,9 @@ pub(super) fn facts_of(connection: &Connection, ordinal: i64) -> Result<Vec<(Tim
 }
 
 pub(in crate::sqlite) fn record(connection: &Connection, id: &RunId) -> Result<Option<String>> {
-    let loaded = load(connection, id)?;
+    let head = head(connection, id)?;
     Ok(connection
-        .query_row("SELECT body FROM records WHERE run = ?1", [loaded.ordinal], |row| row.get(0))
+        .query_row("SELECT body FROM records WHERE run = ?1", [head.ordinal], |row| row.get(0))
         .optional()?)
 }
 

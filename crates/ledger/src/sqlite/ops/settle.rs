@@ -1,7 +1,7 @@
 //! The end of a run: facts are judged, the record is sealed and the state becomes terminal, all in
 //! one transaction. There is no way to store a record that does not follow from the stored facts.
 
-use cofferdam_run::fact::{Fact, StopCause};
+use cofferdam_run::fact::{Fact, StopCause, TeardownOutcome};
 use cofferdam_run::state::Ending;
 use cofferdam_run::{Record, Run, RunEvent, RunId, State, TimestampMs, seal, step};
 use rusqlite::{Connection, params};
@@ -19,7 +19,7 @@ pub(in crate::sqlite) fn settle(
     at: TimestampMs,
 ) -> Result<Settlement> {
     let mut loaded = load(connection, id)?;
-    if let Err(lost) = loaded.fence(epoch, Right::ValidLease(at)) {
+    if let Err(lost) = loaded.head.fence(epoch, Right::ValidLease(at)) {
         return Ok(Settlement::Lost(lost));
     }
     // Asked before anything is written, so that a refusal changes nothing.
@@ -28,7 +28,7 @@ pub(in crate::sqlite) fn settle(
         let event = "settled";
         return Ok(Settlement::Illegal(cofferdam_run::StepError::Illegal { state, event }));
     };
-    let mut facts = facts_of(connection, loaded.ordinal)?;
+    let mut facts = facts_of(connection, loaded.head.ordinal)?;
     let mut owed: Vec<Fact> = Vec::new();
     let stop = match ending {
         Ending::Stopped { cause } => Some(cause.clone()),
@@ -41,9 +41,12 @@ pub(in crate::sqlite) fn settle(
             owed.push(fact);
         }
     }
-    owed.extend(counted(connection, &loaded)?);
+    if let Some(unproven) = unproven_teardown(&loaded, &facts) {
+        owed.push(unproven);
+    }
+    owed.extend(counted(connection, &loaded.head)?);
     for fact in owed {
-        append_owed(connection, &mut loaded, at, &fact)?;
+        append_owed(connection, &mut loaded.head, at, &fact)?;
         facts.push((at, fact));
     }
 
@@ -56,10 +59,19 @@ pub(in crate::sqlite) fn settle(
         }
     };
     store(connection, &loaded, &record, &next)?;
-    match loaded.advance(connection, &event, next, at)? {
-        Some(_) => Ok(Settlement::Done { run: Box::new(loaded.run), record: Box::new(record) }),
-        None => Err(LedgerError::Corrupt { what: format!("run {id} changed under the write lock") }),
-    }
+    let (run, _seq) = loaded.advance(connection, &event, next, at)?;
+    Ok(Settlement::Done { run: Box::new(run), record: Box::new(record) })
+}
+
+/// A sandbox that is known only to the state, because the process died between storing its identity
+/// and telling the facts: the judge must hear of it.
+fn unproven_teardown(loaded: &Loaded, facts: &[(TimestampMs, Fact)]) -> Option<Fact> {
+    let sandbox = loaded.run.state.sandbox()?;
+    let told = facts
+        .iter()
+        .any(|(_, f)| matches!(f, Fact::SandboxPrepared { .. } | Fact::Teardown { .. }));
+    let detail = format!("nothing says what became of the sandbox {sandbox}");
+    (!told).then_some(Fact::Teardown { outcome: TeardownOutcome::Failed { detail } })
 }
 
 /// The record of a run that was cancelled before anybody took it.
@@ -78,7 +90,7 @@ pub(super) fn seal_unstarted(
         (at, Fact::Stopped { cause: StopCause::Cancelled }),
     ];
     for (at, fact) in &facts {
-        append_owed(connection, loaded, *at, fact)?;
+        append_owed(connection, &mut loaded.head, *at, fact)?;
     }
     let record = seal(&loaded.run.id, facts);
     store(connection, loaded, &record, next)
@@ -91,7 +103,7 @@ fn store(connection: &Connection, loaded: &Loaded, record: &Record, next: &Run) 
     }
     connection.execute(
         "INSERT INTO records (run, head, body) VALUES (?1, ?2, ?3)",
-        params![loaded.ordinal, record.head.as_str(), record.to_json()],
+        params![loaded.head.ordinal, record.head.as_str(), record.to_json()],
     )?;
     Ok(())
 }

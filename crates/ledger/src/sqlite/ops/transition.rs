@@ -5,7 +5,7 @@ use rusqlite::Connection;
 
 use super::settle;
 use crate::error::LedgerError;
-use crate::sqlite::row::{Right, load};
+use crate::sqlite::row::{Right, head, load};
 use crate::store::{Applied, CancelOutcome, Lost, Result};
 
 pub(in crate::sqlite) fn apply(
@@ -24,9 +24,9 @@ pub(in crate::sqlite) fn apply(
     }
     let mut loaded = load(connection, id)?;
     let allowed = match epoch {
-        Some(epoch) => loaded.fence(epoch, Right::ValidLease(at)),
-        None if event.needs_owner() => loaded.still_open().and(Err(Lost::NoLease)),
-        None => loaded.still_open(),
+        Some(epoch) => loaded.head.fence(epoch, Right::ValidLease(at)),
+        None if event.needs_owner() => loaded.head.still_open().and(Err(Lost::NoLease)),
+        None => loaded.head.still_open(),
     };
     if let Err(lost) = allowed {
         return Ok(Applied::Lost(lost));
@@ -39,11 +39,8 @@ pub(in crate::sqlite) fn apply(
         // Only a queued run can end here: by a wish to cancel.
         settle::seal_unstarted(connection, &mut loaded, &next, at)?;
     }
-    match loaded.advance(connection, event, next, at)? {
-        Some(seq) => Ok(Applied::Done { run: Box::new(loaded.run), actions, seq }),
-        // Cannot be under the write lock; an error, so that the event is rolled back too.
-        None => Err(LedgerError::Corrupt { what: format!("run {id} changed under the write lock") }),
-    }
+    let (run, seq) = loaded.advance(connection, event, next, at)?;
+    Ok(Applied::Done { run: Box::new(run), actions, seq })
 }
 
 pub(in crate::sqlite) fn request_cancel(
@@ -52,9 +49,9 @@ pub(in crate::sqlite) fn request_cancel(
     by: &str,
     at: TimestampMs,
 ) -> Result<CancelOutcome> {
-    let loaded = load(connection, id)?;
-    if let Some(first) = loaded.run.cancel
-        && !loaded.run.state.is_terminal()
+    let head = head(connection, id)?;
+    if let Some(first) = head.cancel
+        && !head.state.is_terminal()
     {
         return Ok(CancelOutcome::AlreadyRequested(first));
     }

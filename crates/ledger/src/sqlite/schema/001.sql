@@ -14,7 +14,6 @@ CREATE TABLE runs (
     title             TEXT    NOT NULL,
     checkout          TEXT    NOT NULL,
     mode              TEXT    NOT NULL CHECK (mode IN ('unattended', 'supervised')),
-    spec              TEXT    NOT NULL CHECK (json_valid(spec)),
     state             TEXT    NOT NULL CHECK (state IN (
                           'queued', 'preparing', 'planning', 'executing', 'awaiting_approval',
                           'paused', 'collecting', 'completed', 'failed', 'dead_letter', 'cancelled')),
@@ -27,6 +26,7 @@ CREATE TABLE runs (
     epoch             INTEGER NOT NULL DEFAULT 0 CHECK (epoch >= 0),
     lease_expires     INTEGER,
     last_seq          INTEGER NOT NULL DEFAULT 0 CHECK (last_seq >= 0),
+    output_budget     INTEGER NOT NULL CHECK (output_budget >= 0),
     output_bytes      INTEGER NOT NULL DEFAULT 0,
     output_chunks     INTEGER NOT NULL DEFAULT 0,
     output_cut        INTEGER NOT NULL DEFAULT 0,
@@ -56,6 +56,12 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_by_lease ON runs (lease_expires) WHERE owner IS NOT NULL;
 CREATE INDEX runs_queued ON runs (ordinal) WHERE state = 'queued';
+
+-- Apart from `runs`, whose rows are rewritten with every event, while a specification may be long.
+CREATE TABLE specs (
+    run   INTEGER PRIMARY KEY REFERENCES runs (ordinal),
+    body  TEXT NOT NULL CHECK (json_valid(body))
+) STRICT;
 
 CREATE TABLE events (
     run    INTEGER NOT NULL REFERENCES runs (ordinal),
@@ -89,6 +95,18 @@ CREATE TABLE records (
 CREATE TRIGGER terminal_runs_never_change BEFORE UPDATE ON runs
 WHEN OLD.state IN ('completed', 'failed', 'dead_letter', 'cancelled')
 BEGIN SELECT RAISE(ABORT, 'a terminal run never changes'); END;
+
+CREATE TRIGGER terminal_specs_never_change BEFORE UPDATE ON specs
+WHEN NEW.run <> OLD.run
+  OR (SELECT verdict FROM runs WHERE ordinal = OLD.run) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'a terminal run never changes'); END;
+
+CREATE TRIGGER specs_are_not_deleted BEFORE DELETE ON specs
+BEGIN SELECT RAISE(ABORT, 'a specification is never deleted'); END;
+
+CREATE TRIGGER specs_are_not_replaced BEFORE INSERT ON specs
+WHEN EXISTS (SELECT 1 FROM specs WHERE run = NEW.run)
+BEGIN SELECT RAISE(ABORT, 'a specification is never replaced'); END;
 
 CREATE TRIGGER runs_begin_queued BEFORE INSERT ON runs
 WHEN NEW.state <> 'queued' OR NEW.last_seq <> 0
