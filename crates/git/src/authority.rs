@@ -91,6 +91,7 @@ const COMMON: &[(&str, &str)] = &[
     ("core.alternateRefsCommand", "true"),
     ("core.splitIndex", "false"),
     ("core.quotePath", "true"),
+    ("core.safecrlf", "false"),
     ("core.commentChar", "#"),
     ("credential.helper", ""),
     ("color.ui", "false"),
@@ -168,7 +169,6 @@ impl<A: Authority> Git<A> {
     }
 
     /// Begins a call of `subcommand`.
-    #[must_use]
     pub fn call(&self, subcommand: &'static str) -> Call<'_, A> {
         Call::new(self, subcommand)
     }

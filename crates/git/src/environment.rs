@@ -49,7 +49,8 @@ impl GitEnv {
     pub fn of_this_process() -> Self {
         static ENV: OnceLock<GitEnv> = OnceLock::new();
         ENV.get_or_init(|| {
-            let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+            let path =
+                std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
             Self::new(
                 &path,
                 std::env::var_os("HOME").map(PathBuf::from),

@@ -98,7 +98,9 @@ impl GitError {
             Self::Spawn { .. } => "check that the directory exists and that processes can start",
             Self::TimedOut { .. } => "check disk and load, then try again",
             Self::Overflow { .. } => "the repository is larger than what is supported here",
-            Self::Failed { .. } => "read git's own reason above; git fsck tells whether the repository is whole",
+            Self::Failed { .. } => {
+                "read git's own reason above; git fsck tells whether the repository is whole"
+            }
             Self::Unexpected { .. } => "check which git is first on PATH",
             Self::Alternates(_) => "remove the directory: it was not made by Cofferdam",
         }

@@ -187,11 +187,8 @@ fn limit_resources(_: &Child) -> io::Result<()> {
 
 pub(crate) async fn run<A: Authority>(mut call: Call<'_, A>) -> Result<Output, GitError> {
     let subcommand = call.subcommand;
-    let failed_to_run = |source| GitError::Spawn {
-        subcommand,
-        directory: call.git.directory.clone(),
-        source,
-    };
+    let failed_to_run =
+        |source| GitError::Spawn { subcommand, directory: call.git.directory.clone(), source };
     let mut command = prepared(&call)?;
     if call.stdin.is_some() {
         command.stdin(Stdio::piped());
@@ -221,9 +218,8 @@ pub(crate) async fn run<A: Authority>(mut call: Call<'_, A>) -> Result<Output, G
         let err = async {
             read_head(stderr, MAX_STDERR_BYTES).await.map_err(|e| Early::Error(failed_to_run(e)))
         };
-        let input = async {
-            feed(stdin, stdin_bytes).await.map_err(|e| Early::Error(failed_to_run(e)))
-        };
+        let input =
+            async { feed(stdin, stdin_bytes).await.map_err(|e| Early::Error(failed_to_run(e))) };
         let ((stdout, _), stderr, ()) = tokio::try_join!(out, err, input)?;
         // Only now may the leader be reaped: until here its number guards the group.
         let status = child.wait().await.map_err(|e| Early::Error(failed_to_run(e)))?;
@@ -271,11 +267,8 @@ pub(crate) async fn version_text(env: &GitEnv) -> Result<String, GitError> {
     let root = std::path::Path::new("/");
     let failed_to_run =
         |source| GitError::Spawn { subcommand: "version", directory: root.to_owned(), source };
-    let mut child = base_command(env, root)?
-        .current_dir(root)
-        .arg("version")
-        .spawn()
-        .map_err(failed_to_run)?;
+    let mut child =
+        base_command(env, root)?.current_dir(root).arg("version").spawn().map_err(failed_to_run)?;
     let mut group = Group::of(&child);
     let stdout = child.stdout.take();
     let ask = async {

@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn more_refs_than_the_bound_are_refused() {
-        let lines: String = (0..=MAX_BUNDLE_REFS).map(|n| format!("{ID} refs/heads/{n}\n")).collect();
+        let lines: String =
+            (0..=MAX_BUNDLE_REFS).map(|n| format!("{ID} refs/heads/{n}\n")).collect();
         assert_eq!(check(&format!("# v2 git bundle\n{lines}\n")), Err(HeaderError::TooManyRefs));
     }
 }

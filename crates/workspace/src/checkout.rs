@@ -198,6 +198,13 @@ impl Checkout {
         &self.common_dir
     }
 
+    /// Cofferdam's own directory in the repository, made when it is missing: locks and scratch.
+    pub(crate) fn room(&self) -> Result<PathBuf, WorkspaceError> {
+        let room = self.common_dir.join("cofferdam");
+        std::fs::create_dir_all(&room).map_err(|e| WorkspaceError::io("created", &room, e))?;
+        Ok(room)
+    }
+
     pub(crate) fn objects_dir(&self) -> PathBuf {
         self.common_dir.join("objects")
     }

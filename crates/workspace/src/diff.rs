@@ -114,8 +114,7 @@ pub async fn diff(
     if !objects::is_present(checkout.git(), &base).await? {
         return Err(WorkspaceError::NoSuchCommit(base.to_string()));
     }
-    let temporary = std::env::temp_dir();
-    let scratch = ScratchDir::create(checkout, &temporary, "cofferdam-diff-").await?;
+    let scratch = ScratchDir::create(checkout, &checkout.room()?, "diff-").await?;
     let mut files = changes(scratch.git(), &base, &head).await?;
     let added = files.iter().filter_map(|f| f.added).fold(0, u64::saturating_add);
     let removed = files.iter().filter_map(|f| f.removed).fold(0, u64::saturating_add);
@@ -143,10 +142,7 @@ pub async fn diff(
 }
 
 /// The commit that a run brought back.
-pub(crate) async fn run_head(
-    checkout: &Checkout,
-    run: &RunId,
-) -> Result<ObjectId, WorkspaceError> {
+pub(crate) async fn run_head(checkout: &Checkout, run: &RunId) -> Result<ObjectId, WorkspaceError> {
     objects::commit_named(checkout.git(), &crate::run_reference(run))
         .await?
         .ok_or_else(|| WorkspaceError::NoSuchRun(run.to_string()))
@@ -204,7 +200,8 @@ fn read_changes(bytes: &[u8]) -> Vec<FileChange> {
     let mut counts: BTreeMap<Vec<u8>, (Option<u64>, Option<u64>)> = BTreeMap::new();
     while let Some(record) = records.next() {
         let mut fields = record.splitn(3, |b| *b == b'\t');
-        let (Some(added), Some(removed), Some(path)) = (fields.next(), fields.next(), fields.next())
+        let (Some(added), Some(removed), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
         else {
             continue;
         };

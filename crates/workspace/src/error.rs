@@ -105,17 +105,13 @@ impl WorkspaceError {
                 "when you trust its owner: git config --global --add safe.directory {}",
                 escape::path(path)
             ),
-            Self::Unborn(_) => {
-                "make a first commit: git add -A && git commit -m start".to_owned()
-            }
+            Self::Unborn(_) => "make a first commit: git add -A && git commit -m start".to_owned(),
             Self::Stage(_) => {
                 "make the named files readable, or list them in .gitignore".to_owned()
             }
             Self::PartialClone(_) => "fetch the rest: git fetch --refetch --no-filter".to_owned(),
             Self::Io { .. } => "check permissions and free space there".to_owned(),
-            Self::NoSuchRun(_) => {
-                "cofferdam show RUN tells what became of its commits".to_owned()
-            }
+            Self::NoSuchRun(_) => "cofferdam show RUN tells what became of its commits".to_owned(),
             Self::NoSuchCommit(_) => "fetch or restore that commit first".to_owned(),
         }
     }

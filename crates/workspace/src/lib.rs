@@ -32,9 +32,9 @@ pub use diff::{
 };
 pub use error::WorkspaceError;
 pub use import::{
-    ImportError, ImportReason, ImportRequest, Imported, MAX_IMPORT_BLOB_BYTES, MAX_IMPORT_BUNDLE_BYTES,
-    MAX_IMPORT_COMMITS, MAX_IMPORT_INFLATED_BYTES, MAX_IMPORT_OBJECTS, MAX_SUBJECT_CHARS,
-    MAX_SUBJECTS, SideRef, import,
+    ImportError, ImportReason, ImportRequest, Imported, MAX_IMPORT_BLOB_BYTES,
+    MAX_IMPORT_BUNDLE_BYTES, MAX_IMPORT_COMMITS, MAX_IMPORT_INFLATED_BYTES, MAX_IMPORT_OBJECTS,
+    MAX_SUBJECT_CHARS, MAX_SUBJECTS, SideRef, import,
 };
 pub use note::SnapshotNote;
 pub use paths::PathFault;

@@ -46,7 +46,10 @@ impl fmt::Display for SnapshotNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InProgress { what } => {
-                write!(f, "a {what} is in progress: its files travel as they are, its state does not")
+                write!(
+                    f,
+                    "a {what} is in progress: its files travel as they are, its state does not"
+                )
             }
             Self::Shallow => f.write_str("shallow clone: the snapshot travels without its history"),
             Self::Submodule { path, changed: false } => {

@@ -15,7 +15,7 @@ pub enum PathFault {
     /// It has control characters.
     #[error("has control characters")]
     Control,
-    /// It is longer than [`MAX_PATH_BYTES`].
+    /// It or one of its components is longer than a file system takes.
     #[error("is too long")]
     TooLong,
 }
@@ -23,9 +23,12 @@ pub enum PathFault {
 /// Longest path, bytes (Linux's own bound for one call). A longer one is refused.
 pub(crate) const MAX_PATH_BYTES: usize = 4096;
 
+/// Longest component, bytes (the bound of all common file systems). A longer one is refused.
+pub(crate) const MAX_NAME_BYTES: usize = 255;
+
 /// Checks a path as git stores it: relative, with `/` between its components.
 pub(crate) fn check(path: &[u8]) -> Result<(), PathFault> {
-    if path.len() > MAX_PATH_BYTES {
+    if path.len() > MAX_PATH_BYTES || path.split(|b| *b == b'/').any(|p| p.len() > MAX_NAME_BYTES) {
         return Err(PathFault::TooLong);
     }
     if path.starts_with(b"/") {
@@ -85,12 +88,22 @@ mod tests {
         ] {
             assert_eq!(check(path.as_bytes()), Err(fault), "{path:?}");
         }
-        assert_eq!(check(&[b'a'; 5000]), Err(PathFault::TooLong));
+        assert_eq!(check(&[b'a'; 256]), Err(PathFault::TooLong));
+        assert_eq!(check("a/".repeat(2500).as_bytes()), Err(PathFault::TooLong));
     }
 
     #[test]
     fn ordinary_and_odd_paths_pass() {
-        for path in [".gitignore", ".github/workflows/x.yml", "ä ö/ü", "-rf", "a b", "git", "x.git/y", "..."] {
+        for path in [
+            ".gitignore",
+            ".github/workflows/x.yml",
+            "ä ö/ü",
+            "-rf",
+            "a b",
+            "git",
+            "x.git/y",
+            "...",
+        ] {
             assert_eq!(check(path.as_bytes()), Ok(()), "{path:?}");
         }
         assert_eq!(check(b"\xff\xfe"), Ok(()));

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Why a change deserves a look before others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
     /// Runs on a build server, often with secrets.
@@ -74,9 +76,19 @@ pub(crate) fn of_path(path: &[u8]) -> Vec<Risk> {
         || within(".ci")
         || matches!(
             name,
-            ".gitlab-ci.yml" | ".travis.yml" | "azure-pipelines.yml" | "jenkinsfile"
-                | "bitbucket-pipelines.yml" | ".drone.yml" | "appveyor.yml" | ".woodpecker.yml"
-                | "cloudbuild.yaml" | "action.yml" | "action.yaml" | "renovate.json" | "dependabot.yml"
+            ".gitlab-ci.yml"
+                | ".travis.yml"
+                | "azure-pipelines.yml"
+                | "jenkinsfile"
+                | "bitbucket-pipelines.yml"
+                | ".drone.yml"
+                | "appveyor.yml"
+                | ".woodpecker.yml"
+                | "cloudbuild.yaml"
+                | "action.yml"
+                | "action.yaml"
+                | "renovate.json"
+                | "dependabot.yml"
         )
     {
         risks.push(Risk::Workflow);
@@ -98,9 +110,22 @@ pub(crate) fn of_path(path: &[u8]) -> Vec<Risk> {
         || within(".fleet")
         || matches!(
             name,
-            ".envrc" | ".devcontainer.json" | ".editorconfig" | ".exrc" | ".nvimrc" | ".nvim.lua"
-                | ".vimrc" | ".dir-locals.el" | ".tool-versions" | "mise.toml" | ".mise.toml"
-                | ".bashrc" | ".profile" | ".zshrc" | ".autoenv" | ".env"
+            ".envrc"
+                | ".devcontainer.json"
+                | ".editorconfig"
+                | ".exrc"
+                | ".nvimrc"
+                | ".nvim.lua"
+                | ".vimrc"
+                | ".dir-locals.el"
+                | ".tool-versions"
+                | "mise.toml"
+                | ".mise.toml"
+                | ".bashrc"
+                | ".profile"
+                | ".zshrc"
+                | ".autoenv"
+                | ".env"
         )
         || name.ends_with(".code-workspace")
         || name.ends_with(".sublime-project")
@@ -114,16 +139,30 @@ pub(crate) fn of_path(path: &[u8]) -> Vec<Risk> {
         || within(".windsurf")
         || matches!(
             name,
-            "agents.md" | "claude.md" | "gemini.md" | ".mcp.json" | "mcp.json" | ".cursorrules"
-                | "copilot-instructions.md" | ".aider.conf.yml"
+            "agents.md"
+                | "claude.md"
+                | "gemini.md"
+                | ".mcp.json"
+                | "mcp.json"
+                | ".cursorrules"
+                | "copilot-instructions.md"
+                | ".aider.conf.yml"
         )
     {
         risks.push(Risk::AgentFile);
     }
     if matches!(
         name,
-        "package.json" | "composer.json" | ".npmrc" | ".yarnrc" | ".yarnrc.yml" | "pnpm-workspace.yaml"
-            | ".pnpmfile.cjs" | "bunfig.toml" | "pip.conf" | "deno.json"
+        "package.json"
+            | "composer.json"
+            | ".npmrc"
+            | ".yarnrc"
+            | ".yarnrc.yml"
+            | "pnpm-workspace.yaml"
+            | ".pnpmfile.cjs"
+            | "bunfig.toml"
+            | "pip.conf"
+            | "deno.json"
     ) {
         risks.push(Risk::PackageScript);
     }
@@ -131,14 +170,45 @@ pub(crate) fn of_path(path: &[u8]) -> Vec<Risk> {
         || within(".mvn")
         || matches!(
             name,
-            "makefile" | "gnumakefile" | "justfile" | "rakefile" | "taskfile.yml" | "dockerfile"
-                | "containerfile" | "build.rs" | "setup.py" | "setup.cfg" | "pyproject.toml"
-                | "conftest.py" | "cmakelists.txt" | "build.gradle" | "build.gradle.kts"
-                | "settings.gradle" | "settings.gradle.kts" | "gradlew" | "mvnw" | "pom.xml"
-                | "configure" | "configure.ac" | "meson.build" | "build.zig" | "tox.ini"
-                | "noxfile.py" | "gulpfile.js" | "gruntfile.js" | "flake.nix" | "shell.nix"
-                | "default.nix" | "compose.yaml" | "docker-compose.yml" | "vagrantfile"
-                | "rust-toolchain.toml" | "rust-toolchain" | "build" | "build.bazel" | "workspace"
+            "makefile"
+                | "gnumakefile"
+                | "justfile"
+                | "rakefile"
+                | "taskfile.yml"
+                | "dockerfile"
+                | "containerfile"
+                | "build.rs"
+                | "setup.py"
+                | "setup.cfg"
+                | "pyproject.toml"
+                | "conftest.py"
+                | "cmakelists.txt"
+                | "build.gradle"
+                | "build.gradle.kts"
+                | "settings.gradle"
+                | "settings.gradle.kts"
+                | "gradlew"
+                | "mvnw"
+                | "pom.xml"
+                | "configure"
+                | "configure.ac"
+                | "meson.build"
+                | "build.zig"
+                | "tox.ini"
+                | "noxfile.py"
+                | "gulpfile.js"
+                | "gruntfile.js"
+                | "flake.nix"
+                | "shell.nix"
+                | "default.nix"
+                | "compose.yaml"
+                | "docker-compose.yml"
+                | "vagrantfile"
+                | "rust-toolchain.toml"
+                | "rust-toolchain"
+                | "build"
+                | "build.bazel"
+                | "workspace"
         )
         || [".mk", ".bzl", ".cmake"].iter().any(|end| name.ends_with(end))
         || name.contains(".config.")
@@ -147,8 +217,15 @@ pub(crate) fn of_path(path: &[u8]) -> Vec<Risk> {
     }
     if matches!(
         name,
-        "package-lock.json" | "pnpm-lock.yaml" | "npm-shrinkwrap.json" | "go.sum" | "bun.lockb"
-            | "packages.lock.json" | "gradle.lockfile" | "requirements.txt" | "go.mod"
+        "package-lock.json"
+            | "pnpm-lock.yaml"
+            | "npm-shrinkwrap.json"
+            | "go.sum"
+            | "bun.lockb"
+            | "packages.lock.json"
+            | "gradle.lockfile"
+            | "requirements.txt"
+            | "go.mod"
     ) || name.ends_with(".lock")
     {
         risks.push(Risk::LockFile);
@@ -178,13 +255,18 @@ mod tests {
             ("vite.config.ts", Risk::BuildScript),
             ("Cargo.lock", Risk::LockFile),
         ] {
-            assert!(of_path(path.as_bytes()).contains(&risk), "{path}: {:?}", of_path(path.as_bytes()));
+            assert!(
+                of_path(path.as_bytes()).contains(&risk),
+                "{path}: {:?}",
+                of_path(path.as_bytes())
+            );
         }
     }
 
     #[test]
     fn ordinary_files_are_not() {
-        for path in ["src/main.rs", "docs/workflows.md", "README.md", "hooks.rs", "a/github/x.yml"] {
+        for path in ["src/main.rs", "docs/workflows.md", "README.md", "hooks.rs", "a/github/x.yml"]
+        {
             assert!(of_path(path.as_bytes()).is_empty(), "{path}: {:?}", of_path(path.as_bytes()));
         }
     }

@@ -64,13 +64,11 @@ impl Checkout {
         bundle_out: &Path,
     ) -> Result<Snapshot, WorkspaceError> {
         let parent = bundle_out.parent().unwrap_or(Path::new("."));
-        let parent =
-            &parent.canonicalize().map_err(|e| WorkspaceError::io("found", parent, e))?;
+        let parent = &parent.canonicalize().map_err(|e| WorkspaceError::io("found", parent, e))?;
         let name = bundle_out.file_name().ok_or_else(|| {
             WorkspaceError::io("used", bundle_out, std::io::ErrorKind::InvalidInput.into())
         })?;
         let bundle_out = &parent.join(name);
-        ScratchDir::sweep(parent, PREFIX);
         let scratch = ScratchDir::create(self, parent, PREFIX).await?;
         let mut notes = Vec::new();
         if let Some(what) = self.in_progress() {

@@ -2,8 +2,8 @@
 
 use cofferdam_run::{ObjectId, RunId};
 
-use super::error::ApplyError;
 use super::Applied;
+use super::error::ApplyError;
 use crate::bundle::is_ref_name;
 use crate::checkout::Checkout;
 

@@ -111,10 +111,8 @@ pub async fn apply(
     if let Some(what) = checkout.in_progress() {
         return Err(ApplyError::InProgress(what.as_str()));
     }
-    let room = checkout.common_dir().join("cofferdam");
-    std::fs::create_dir_all(&room).map_err(|e| WorkspaceError::io("created", &room, e))?;
+    let room = checkout.room()?;
     let _lock = lock::ApplyLock::take(&room).await?;
-    ScratchDir::sweep(&room, PREFIX);
     let scratch = ScratchDir::create(checkout, &room, PREFIX).await?;
     let head = checkout.head().await?;
     let work =

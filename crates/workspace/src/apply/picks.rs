@@ -212,10 +212,7 @@ struct RawCommit {
     message: Vec<u8>,
 }
 
-async fn raw_commit<A: Authority>(
-    git: &Git<A>,
-    commit: &ObjectId,
-) -> Result<RawCommit, GitError> {
+async fn raw_commit<A: Authority>(git: &Git<A>, commit: &ObjectId) -> Result<RawCommit, GitError> {
     let output = git
         .call("cat-file")
         .args(["commit", commit.as_str()])
@@ -263,8 +260,12 @@ impl RawCommit {
         }
         bytes.extend(b"\n\n");
         bytes.extend(message);
-        let output =
-            git.call("hash-object").args(["-t", "commit", "-w", "--stdin"]).stdin(bytes).run().await?;
+        let output = git
+            .call("hash-object")
+            .args(["-t", "commit", "-w", "--stdin"])
+            .stdin(bytes)
+            .run()
+            .await?;
         objects::id_in("hash-object", &output)
     }
 }

@@ -105,7 +105,9 @@ async fn read_tree(
 async fn hand_over(work: &Work<'_>, plan: &Plan) -> Result<(), ApplyError> {
     let scratch = work.scratch.git();
     let index_only = wrap(work, &plan.new_staged).await?;
-    for (name, id) in [(format!("{CARRIER}/head"), &plan.new_head), (format!("{CARRIER}/index"), &index_only)] {
+    for (name, id) in
+        [(format!("{CARRIER}/head"), &plan.new_head), (format!("{CARRIER}/index"), &index_only)]
+    {
         scratch.call("update-ref").args([name.as_str(), id.as_str()]).run().await?;
     }
     work.checkout
@@ -153,9 +155,7 @@ async fn touched(work: &Work<'_>, plan: &Plan) -> Result<Vec<Touched>, ApplyErro
 fn refuse_to_overwrite(top: &Path, touched: &[Touched]) -> Result<(), ApplyError> {
     let leaving: BTreeSet<&[u8]> =
         touched.iter().filter(|t| !t.stays).map(|t| t.path.as_slice()).collect();
-    let in_the_way = |t: &&Touched| {
-        !t.was_there && is_in_the_way(top, &t.path, &leaving)
-    };
+    let in_the_way = |t: &&Touched| !t.was_there && is_in_the_way(top, &t.path, &leaving);
     let files = named(touched.iter().filter(in_the_way).map(|t| t.path.as_slice()));
     if files.is_empty() { Ok(()) } else { Err(ApplyError::WouldOverwrite { files }) }
 }

@@ -117,11 +117,8 @@ async fn differing(
 ) -> Result<BTreeSet<Vec<u8>>, GitError> {
     let index = work.scratch.file(name);
     let git = work.checkout.git();
-    let call = git
-        .call("read-tree")
-        .arg("--reset")
-        .arg(tree.as_str())
-        .var(GitVar::IndexFile, &index);
+    let call =
+        git.call("read-tree").arg("--reset").arg(tree.as_str()).var(GitVar::IndexFile, &index);
     work.scratch.catching(call).run().await?;
     let call = git
         .call("update-index")

@@ -7,12 +7,12 @@ use cofferdam_git::{GitError, escape};
 use crate::error::WorkspaceError;
 use crate::paths::PathFault;
 
-/// A refused import.
+/// A refused import. `Display` is the whole reason, git's own words included; it does not name the
+/// bundle, since the caller may keep it elsewhere.
 #[derive(Debug, thiserror::Error)]
-#[error("the run's commits were not imported and are kept in {}", escape::path(salvage))]
+#[error("{reason}")]
 pub struct ImportError {
     /// Why.
-    #[source]
     pub reason: ImportReason,
     /// The bundle, untouched.
     pub salvage: PathBuf,
@@ -47,8 +47,8 @@ pub enum ImportReason {
     #[error("the bundle builds on {0}, which the snapshot does not have")]
     Prerequisite(String),
     /// Git found its objects broken or malicious.
-    #[error("the bundle's objects are damaged or refused")]
-    Objects(#[source] GitError),
+    #[error("the bundle's objects are damaged or refused: {0}")]
+    Objects(GitError),
     /// A path.
     #[error("path {path} {fault}")]
     Path {
@@ -58,13 +58,15 @@ pub enum ImportReason {
         fault: PathFault,
     },
     /// The snapshot's bundle cannot be read.
-    #[error("the snapshot that the run began with cannot be read from {}", escape::path(path))]
+    #[error(
+        "the snapshot that the run began with cannot be read from {}: {error}",
+        escape::path(path)
+    )]
     Base {
         /// Where it should be.
         path: PathBuf,
         /// Why.
-        #[source]
-        source: GitError,
+        error: GitError,
     },
     /// The ref exists and holds something else.
     #[error("{reference} exists already, at {found}")]
@@ -75,16 +77,12 @@ pub enum ImportReason {
         found: String,
     },
     /// The person's repository did not take the objects.
-    #[error("the checkout's repository did not take the objects")]
-    HandOver(#[source] GitError),
+    #[error("the checkout's repository did not take the objects: {0}")]
+    HandOver(GitError),
 }
 
 impl ImportReason {
-    pub(super) fn io(
-        what: &'static str,
-        path: impl Into<PathBuf>,
-        source: std::io::Error,
-    ) -> Self {
+    pub(super) fn io(what: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Workspace(WorkspaceError::io(what, path, source))
     }
 }
@@ -115,11 +113,15 @@ impl ImportError {
         match &self.reason {
             ImportReason::Git(error) => error.hint().to_owned(),
             ImportReason::Workspace(error) => error.hint(),
-            ImportReason::HandOver(_) => "check permissions and free space of the checkout's .git, \
+            ImportReason::HandOver(_) => {
+                "check permissions and free space of the checkout's .git, \
                 then import again"
-                .to_owned(),
+                    .to_owned()
+            }
             ImportReason::Taken { reference, .. } => {
-                format!("look at it with git log {reference}, rename or delete it, then import again")
+                format!(
+                    "look at it with git log {reference}, rename or delete it, then import again"
+                )
             }
             ImportReason::TooLarge { .. }
             | ImportReason::Bundle(_)

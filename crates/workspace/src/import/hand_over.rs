@@ -43,6 +43,10 @@ pub(super) async fn hand_over(
         .args(["--no-recurse-submodules", "--end-of-options"])
         .arg(quarantine.directory())
         .args(&wanted)
+        // Git checked the run's objects in the quarantine. The base's are the person's own, whose
+        // faults must not cost the run's work.
+        .config("fetch.fsckObjects", "false")
+        .config("transfer.fsckObjects", "false")
         .without_persons_config()
         .from_local_files()
         .within(MAX_LONG_CALL)

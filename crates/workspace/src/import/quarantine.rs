@@ -108,8 +108,9 @@ pub(super) async fn take_base(
     request: &ImportRequest<'_>,
     base_bundle: &Path,
 ) -> Result<(), ImportReason> {
-    let base = |source| ImportReason::Base { path: base_bundle.to_owned(), source };
-    fetch(git, base_bundle, &[format!("{BUNDLE_REF}:{BUNDLE_REF}")], false).await.map_err(base)?;
+    let base = |error| ImportReason::Base { path: base_bundle.to_owned(), error };
+    let refspec = format!("{BUNDLE_REF}:{BUNDLE_REF}");
+    fetch(git, base_bundle, &[refspec], false).await.map_err(base)?;
     let found = git
         .call("rev-parse")
         .args(["--verify", "--quiet", BUNDLE_REF])
@@ -174,8 +175,7 @@ pub(super) async fn take_bundle(
             id: id.clone(),
         })
         .collect();
-    let refspecs: Vec<String> =
-        fetched.iter().map(|f| format!("{}:{}", f.name, f.local)).collect();
+    let refspecs: Vec<String> = fetched.iter().map(|f| format!("{}:{}", f.name, f.local)).collect();
     fetch(git, file, &refspecs, true).await.map_err(ImportReason::Objects)?;
     for f in &fetched {
         let output = git.call("rev-parse").args(["--verify", "--quiet", &f.local]).run().await?;
@@ -213,7 +213,7 @@ pub(super) async fn inspect(
     sizes(git, &tips, &base).await?;
     changed_paths(git, &request.base, commits.stdout).await?;
     for f in fetched {
-        submodule_paths(git, &f.id).await?;
+        submodule_paths(git, &f.id, &request.base).await?;
     }
     Ok(())
 }
@@ -292,29 +292,50 @@ async fn is_in(
 }
 
 fn checked(path: &[u8]) -> Result<(), ImportReason> {
-    paths::check(path)
-        .map_err(|fault| ImportReason::Path { path: escape::line(path, 300), fault })
+    paths::check(path).map_err(|fault| ImportReason::Path { path: escape::line(path, 300), fault })
 }
 
 /// `.gitmodules` may name any path, and git's own check lets absolute ones and `..` pass.
-async fn submodule_paths(git: &Git<Quarantine>, tip: &ObjectId) -> Result<(), ImportReason> {
-    let blob = format!("{tip}:.gitmodules");
-    let present = git.call("cat-file").args(["-e", &blob]).accept(&[0, 1, 128]).run().await?;
-    if present.code != 0 {
+async fn submodule_paths(
+    git: &Git<Quarantine>,
+    tip: &ObjectId,
+    base: &ObjectId,
+) -> Result<(), ImportReason> {
+    let Some(blob) = modules_of(git, tip).await? else { return Ok(()) };
+    // What the person has already is theirs.
+    if modules_of(git, base).await?.as_ref() == Some(&blob) {
         return Ok(());
     }
     let listed = git
         .call("config")
-        .args(["-z", "--blob", &blob, "--get-regexp", r"^submodule\..*\.path$"])
+        .args(["-z", "--blob", blob.as_str(), "--get-regexp", r"^submodule\..*\.path$"])
         .accept(&[0, 1])
         .run()
         .await
         .map_err(ImportReason::Objects)?;
     for record in listed.records() {
-        let value = record.iter().position(|b| *b == b'\n').map_or(&b""[..], |at| &record[at + 1..]);
+        let value =
+            record.iter().position(|b| *b == b'\n').map_or(&b""[..], |at| &record[at + 1..]);
         checked(value.strip_suffix(b"/").unwrap_or(value))?;
     }
     Ok(())
+}
+
+async fn modules_of(
+    git: &Git<Quarantine>,
+    commit: &ObjectId,
+) -> Result<Option<ObjectId>, ImportReason> {
+    let output = git
+        .call("rev-parse")
+        .args(["--verify", "--quiet"])
+        .arg(format!("{commit}:.gitmodules"))
+        .accept(&[0, 1, 128])
+        .run()
+        .await?;
+    if output.code != 0 {
+        return Ok(None);
+    }
+    Ok(Some(crate::objects::id_in("rev-parse", &output)?))
 }
 
 /// Commits of the head that the base has not.

@@ -11,7 +11,12 @@ async fn applied(checkout: &Checkout, snapshot: &Snapshot) -> Result<Applied, Ap
 }
 
 /// Refused with `code`, and everything as it was.
-async fn refused(repo: &Repo<'_>, checkout: &Checkout, snapshot: &Snapshot, code: &str) -> ApplyError {
+async fn refused(
+    repo: &Repo<'_>,
+    checkout: &Checkout,
+    snapshot: &Snapshot,
+    code: &str,
+) -> ApplyError {
     let before = repo.photograph();
     let error = applied(checkout, snapshot).await.unwrap_err();
     assert_eq!(error.code(), code, "{error:?}");
@@ -84,7 +89,10 @@ async fn commits_are_picked_onto_a_moved_head_with_author_and_message() {
     let done = applied(&checkout, &snapshot).await.unwrap();
     assert!(matches!(done, Applied::Picked { commits: 2, fast_forward: false, .. }), "{done:?}");
     assert_eq!(repo.git(&["log", "--format=%s"]), "two\none\nmeanwhile\nfirst");
-    assert_eq!(repo.git(&["log", "-1", "--skip=1", "--format=%an %ae %cn"]), "Agent agent@x Ada Person");
+    assert_eq!(
+        repo.git(&["log", "-1", "--skip=1", "--format=%an %ae %cn"]),
+        "Agent agent@x Ada Person"
+    );
     assert!(repo.git(&["cat-file", "commit", "HEAD^"]).ends_with("one\n\nbody \u{1b}[31m"));
     assert_eq!(repo.read("a"), edited("2", "two").replace("14", "fourteen"));
     assert_eq!(repo.status(), "");
@@ -344,13 +352,15 @@ async fn a_branch_can_be_made_instead() {
     bring_back(&checkout, &snapshot, &inside).await.unwrap();
     let before = (repo.head(), repo.status());
     let branch = |name: &str| {
-        let request = ApplyRequest { base: snapshot.base.clone(), as_branch: Some(name.to_owned()) };
+        let request =
+            ApplyRequest { base: snapshot.base.clone(), as_branch: Some(name.to_owned()) };
         let checkout = &checkout;
         async move { apply(checkout, &run_id(), request).await }
     };
     assert_eq!(branch("agent/fix").await.unwrap(), Applied::Branch { name: "agent/fix".into() });
     assert_eq!(repo.id("refs/heads/agent/fix"), inside.head());
-    for name in ["agent/fix", "main", "-f", "--force", "a..b", "HEAD", "", "x.lock", "a b", "a\nb"] {
+    for name in ["agent/fix", "main", "-f", "--force", "a..b", "HEAD", "", "x.lock", "a b", "a\nb"]
+    {
         assert_eq!(branch(name).await.unwrap_err().code(), "WORK-209", "{name:?}");
     }
     assert_eq!((repo.head(), repo.status()), before);
@@ -383,7 +393,8 @@ async fn two_applies_at_once_give_one_result() {
     inside.write("a", "2\n");
     inside.commit("one");
     bring_back(&checkout, &snapshot, &inside).await.unwrap();
-    let (first, second) = tokio::join!(applied(&checkout, &snapshot), applied(&checkout, &snapshot));
+    let (first, second) =
+        tokio::join!(applied(&checkout, &snapshot), applied(&checkout, &snapshot));
     let results = [first.unwrap(), second.unwrap()];
     assert!(results.contains(&Applied::AlreadyApplied), "{results:?}");
     assert!(results.iter().any(|r| matches!(r, Applied::Picked { .. })), "{results:?}");
@@ -414,6 +425,35 @@ async fn files_that_cannot_be_written_are_put_back() {
     assert_eq!(repo.head(), head);
     assert_eq!(repo.status(), "");
     applied(&checkout, &snapshot).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failure_in_the_middle_of_writing_puts_back_what_was_written() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("a", "1\n"), ("dir/b", "1\n"), ("m", "1\n"), ("z", "1\n")]);
+    let inside = Repo { world: &world, dir: world.path("inside") };
+    repo.git(&["clone", "-q", ".", inside.dir.to_str().unwrap()]);
+    inside.write("a", "2\n");
+    inside.remove("dir/b");
+    inside.write("new/deep/file", "new\n");
+    inside.write("z", "2\n");
+    inside.git(&["add", "-A"]);
+    // A name that no file system takes: an import would refuse it, so it is put there by hand.
+    let blob = inside.id(":a");
+    let entry = format!("100644,{blob},mm{}", "x".repeat(300));
+    inside.git(&["update-index", "--add", "--cacheinfo", &entry]);
+    inside.git(&["commit", "-q", "-m", "impossible"]);
+    let refspec = "HEAD:refs/cofferdam/runs/7k2m9qxc";
+    repo.git(&["fetch", "-q", inside.dir.to_str().unwrap(), refspec]);
+    repo.write("dirty", "mine\n");
+    let checkout = repo.open().await;
+    let before = contents(&repo, &["a", "dir/b", "m", "z", "dirty"]);
+    let request = ApplyRequest { base: repo.head(), as_branch: None };
+    let error = apply(&checkout, &run_id(), request).await.unwrap_err();
+    assert_eq!(error.code(), "WORK-211", "{error:?}");
+    assert_eq!(contents(&repo, &["a", "dir/b", "m", "z", "dirty"]), before);
+    assert!(!repo.exists("new"));
+    assert_eq!(repo.status(), "?? dirty");
 }
 
 fn contents(repo: &Repo<'_>, paths: &[&str]) -> Vec<String> {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use cofferdam_git::GitEnv;
-use cofferdam_workspace::{Checkout, InProgress, WorkspaceError};
+use cofferdam_workspace::{ApplyRequest, Checkout, InProgress, WorkspaceError, apply};
 
-use crate::support::{PATH, Repo, World};
+use crate::support::{PATH, Repo, World, bring_back, run_id, sandbox};
 
 async fn refused(world: &World, path: &Path) -> WorkspaceError {
     Checkout::open_in(&world.env(), path).await.unwrap_err()
@@ -14,7 +14,8 @@ async fn refused(world: &World, path: &Path) -> WorkspaceError {
 #[tokio::test]
 async fn a_remote_project_is_refused_before_git_is_looked_for() {
     let nothing = GitEnv::new("/nonexistent".as_ref(), None, None);
-    for address in ["ssh://host/x", "git@host:x", "host:x", "https://h/x", "vscode-remote://ssh/x"] {
+    for address in ["ssh://host/x", "git@host:x", "host:x", "https://h/x", "vscode-remote://ssh/x"]
+    {
         let error = Checkout::open_in(&nothing, Path::new(address)).await.unwrap_err();
         assert_eq!(error.code(), "WORK-001", "{address}: {error}");
     }
@@ -77,7 +78,16 @@ async fn a_checkout_of_another_user_needs_the_persons_trust() {
         ".gitconfig",
         &format!("{config}[safe]\n\tdirectory = {}\n", repo.dir.display()),
     );
-    assert!(Checkout::open_in(&world.env(), &repo.dir).await.is_ok());
+    // Trusted now, and all of it works there.
+    repo.write("dirty", "x");
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("a", "2");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    let request = ApplyRequest { base: snapshot.base, as_branch: None };
+    apply(&checkout, &run_id(), request).await.unwrap();
+    assert_eq!(repo.read("a"), "2");
 }
 
 fn rustix_is_root() -> bool {

@@ -1,6 +1,6 @@
 //! Nothing that an agent wrote, or that its content could select, runs on the host.
 
-use cofferdam_workspace::{ApplyRequest, Checkout, DiffForm, DiffRequest, apply, diff, import};
+use cofferdam_workspace::{ApplyRequest, DiffForm, DiffRequest, apply, diff, import};
 
 use crate::support::{Repo, World, bring_back, pack, request, run_id, sandbox};
 
@@ -39,9 +39,20 @@ fn arm(repo: &Repo<'_>, canary: &str) {
         repo.git(&["config", key, value]);
     }
     for hook in [
-        "pre-commit", "post-checkout", "post-index-change", "reference-transaction", "post-rewrite",
-        "post-applypatch", "pre-auto-gc", "fsmonitor-watchman", "post-merge", "prepare-commit-msg",
-        "proc-receive", "update", "pre-receive", "post-receive",
+        "pre-commit",
+        "post-checkout",
+        "post-index-change",
+        "reference-transaction",
+        "post-rewrite",
+        "post-applypatch",
+        "pre-auto-gc",
+        "fsmonitor-watchman",
+        "post-merge",
+        "prepare-commit-msg",
+        "proc-receive",
+        "update",
+        "pre-receive",
+        "post-receive",
     ] {
         repo.script(&format!("hooks/{hook}"), &format!("#!/bin/sh\ntouch {canary}\n"));
         repo.script(&format!(".git/hooks/{hook}"), &format!("#!/bin/sh\ntouch {canary}\n"));
@@ -55,7 +66,12 @@ async fn the_canary_survives_a_whole_run() {
     let world = World::new();
     let repo = world.repo(
         "repo",
-        &[("f.x", "1\n2\n3\n4\n5\n6\n7\n8\n"), ("f.y", "1\n"), ("f.z", "1\n"), (".gitattributes", ATTRIBUTES)],
+        &[
+            ("f.x", "1\n2\n3\n4\n5\n6\n7\n8\n"),
+            ("f.y", "1\n"),
+            ("f.z", "1\n"),
+            (".gitattributes", ATTRIBUTES),
+        ],
     );
     let canary = world.path("canary");
     arm(&repo, canary.to_str().unwrap());
@@ -90,17 +106,6 @@ async fn the_canary_survives_a_whole_run() {
     assert!(canary.exists(), "the canary was never armed");
 }
 
-#[tokio::test]
-async fn an_inherited_environment_does_not_reach_git() {
-    // The launcher clears it; what a parent set for git would otherwise win over configuration. The
-    // child of this test is the check itself, run with the variables set.
-    let world = World::new();
-    let repo = world.repo("repo", &[("a", "1\n")]);
-    let env = world.env();
-    let checkout = Checkout::open_in(&env, &repo.dir).await.unwrap();
-    assert_eq!(checkout.top(), repo.dir);
-}
-
 /// Builds a tree that no porcelain would make, as one commit on the base.
 fn commit_tree(inside: &Repo<'_>, entries: &[(&str, &str, &str)]) {
     use std::io::Write as _;
@@ -109,11 +114,14 @@ fn commit_tree(inside: &Repo<'_>, entries: &[(&str, &str, &str)]) {
     for (mode, name, _) in entries {
         write!(tree, "{mode} {name}\0").unwrap();
         let hex = blob.as_str();
-        tree.extend((0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()));
+        tree.extend(
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()),
+        );
     }
     let file = inside.world.path("tree");
     std::fs::write(&file, tree).unwrap();
-    let id = inside.git(&["hash-object", "-t", "tree", "-w", "--literally", file.to_str().unwrap()]);
+    let id =
+        inside.git(&["hash-object", "-t", "tree", "-w", "--literally", file.to_str().unwrap()]);
     let commit = inside.git(&["commit-tree", "-p", "HEAD", "-m", "crafted", &id]);
     inside.git(&["update-ref", "HEAD", &commit]);
 }
@@ -141,6 +149,19 @@ async fn trees_with_paths_that_escape_are_refused() {
         let error_code = if name.starts_with('a') { "WORK-106" } else { "WORK-105" };
         refused_tree(&[("100644", name, "")], error_code).await;
     }
+}
+
+#[tokio::test]
+async fn faults_of_the_persons_own_files_do_not_cost_the_runs_work() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("a", "1\n")]);
+    let text = "[submodule \"x\"]\n\tpath = ../x\n\turl = https://example.org/x\n";
+    repo.write(".gitmodules", text);
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("b", "agent\n");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
 }
 
 #[tokio::test]

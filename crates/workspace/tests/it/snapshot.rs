@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use cofferdam_workspace::SnapshotNote;
+use cofferdam_workspace::{ApplyRequest, SnapshotNote, apply};
 
-use crate::support::{Repo, World, run_id, sandbox};
+use crate::support::{Repo, World, bring_back, run_id, sandbox};
 
 #[tokio::test]
 async fn a_clean_tree_travels_as_head_itself() {
@@ -102,8 +102,18 @@ async fn a_change_in_the_instant_of_the_index_write_is_seen() {
     let modified = repo.dir.join("a").metadata().unwrap().modified().unwrap();
     repo.git(&["add", "--refresh", "a"]);
     repo.write("a", "2222\n");
-    std::fs::File::options().write(true).open(repo.dir.join("a")).unwrap().set_modified(modified).unwrap();
-    std::fs::File::options().write(true).open(repo.dir.join(".git/index")).unwrap().set_modified(modified).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(repo.dir.join("a"))
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(repo.dir.join(".git/index"))
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
     repo.git(&["config", "core.trustctime", "false"]);
     repo.git(&["config", "core.checkStat", "minimal"]);
     let (_, snapshot) = repo.snapshot().await;
@@ -116,8 +126,14 @@ async fn leftovers_of_a_killed_snapshot_are_swept() {
     let repo = world.repo("repo", &[("a", "1")]);
     let left = world.path("run/.snapshot-dead/repo.git");
     std::fs::create_dir_all(&left).unwrap();
+    std::fs::write(world.path("run/.snapshot-dead/alive"), "").unwrap();
+    let living = world.path("run/.snapshot-living");
+    std::fs::create_dir(&living).unwrap();
+    let alive = std::fs::File::create(living.join("alive")).unwrap();
+    alive.lock().unwrap();
     repo.snapshot().await;
     assert!(!left.exists());
+    assert!(living.exists());
 }
 
 #[tokio::test]
@@ -203,6 +219,54 @@ async fn a_split_index_and_a_missing_index_travel() {
     assert_eq!(snapshot.uncommitted_paths, 1);
     repo.remove(".git/index");
     assert_eq!(repo.snapshot().await.1.uncommitted_paths, 1);
+}
+
+#[tokio::test]
+async fn repositories_in_odd_places_and_with_borrowed_objects_travel() {
+    let world = World::new();
+    let origin = world.repo("origin", &[("a", "1")]);
+    let dir = world.path("we:ird \"quoted\" \\ line\nfeed");
+    let repo = Repo { world: &world, dir };
+    origin.git(&[
+        "clone",
+        "-q",
+        "--shared",
+        origin.dir.to_str().unwrap(),
+        repo.dir.to_str().unwrap(),
+    ]);
+    std::fs::write(repo.dir.join(".git/objects/info/alternates"), "../../../origin/.git/objects\n")
+        .unwrap();
+    repo.write("b", "dirty");
+    let before = repo.photograph_all();
+    let (checkout, snapshot) = repo.snapshot().await;
+    assert_eq!(repo.photograph_all(), before);
+    let inside = sandbox(&world, &snapshot);
+    assert_eq!((inside.read("a"), inside.read("b")), ("1".into(), "dirty".into()));
+    inside.write("c", "agent");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    let request = ApplyRequest { base: snapshot.base, as_branch: None };
+    apply(&checkout, &run_id(), request).await.unwrap();
+    assert_eq!(repo.status(), "?? b");
+}
+
+#[tokio::test]
+async fn line_endings_follow_the_persons_rules() {
+    let world = World::new();
+    let repo = world.repo("repo", &[(".gitattributes", "* text=auto eol=crlf\n"), ("a", "1\r\n")]);
+    repo.git(&["config", "core.safecrlf", "true"]);
+    repo.write("b", "mixed\r\nline\n");
+    let (checkout, snapshot) = repo.snapshot().await;
+    assert_eq!(snapshot.uncommitted_paths, 1);
+    let inside = sandbox(&world, &snapshot);
+    assert_eq!(inside.git(&["cat-file", "blob", "HEAD:b"]), "mixed\nline");
+    inside.write("a", "1\r\n2\r\n");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    let request = ApplyRequest { base: snapshot.base, as_branch: None };
+    apply(&checkout, &run_id(), request).await.unwrap();
+    assert_eq!(repo.read("a"), "1\r\n2\r\n");
+    assert_eq!(repo.status(), "?? b");
 }
 
 #[tokio::test]

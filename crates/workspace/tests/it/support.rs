@@ -240,7 +240,11 @@ pub(crate) fn sandbox<'w>(world: &'w World, snapshot: &Snapshot) -> Repo<'w> {
 }
 
 /// Packs `refs` of the sandbox over the base, as the guest does.
-pub(crate) fn pack(sandbox: &Repo<'_>, snapshot: &Snapshot, refs: &[&str]) -> Vec<(String, ObjectId)> {
+pub(crate) fn pack(
+    sandbox: &Repo<'_>,
+    snapshot: &Snapshot,
+    refs: &[&str],
+) -> Vec<(String, ObjectId)> {
     let out = sandbox.world.bundle_out();
     let exclude = format!("^{}", snapshot.base);
     let mut args = vec!["bundle", "create", "-q", out.to_str().unwrap()];
