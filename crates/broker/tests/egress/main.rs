@@ -5,6 +5,7 @@
 mod accounts;
 mod destinations;
 mod forwarding;
+mod link;
 mod noise;
 mod parsing;
 mod support;
