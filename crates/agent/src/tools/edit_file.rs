@@ -15,8 +15,11 @@ use crate::model::ToolSpec;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Args {
+    #[serde(alias = "file_path")]
     path: String,
+    #[serde(alias = "old", alias = "old_string", alias = "old_str")]
     old_text: String,
+    #[serde(alias = "new", alias = "new_string", alias = "new_str")]
     new_text: String,
     replace_all: Option<bool>,
 }

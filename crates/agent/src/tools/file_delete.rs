@@ -9,6 +9,7 @@ use crate::model::ToolSpec;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Args {
+    #[serde(alias = "file_path")]
     path: String,
 }
 

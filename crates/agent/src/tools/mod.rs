@@ -137,7 +137,8 @@ pub(crate) fn describe(call: &Call) -> String {
     let Arguments::Object(map) = &call.arguments else {
         return format!("{} (malformed arguments)", call.name);
     };
-    let main = ["command", "path", "pattern"].iter().find_map(|key| map.get(*key)?.as_str());
+    let main =
+        ["command", "path", "file_path", "pattern"].iter().find_map(|key| map.get(*key)?.as_str());
     match main {
         Some(text) => format!("{} {text}", call.name),
         None => call.name.clone(),
@@ -159,7 +160,8 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
     ]
 }
 
-/// Parses arguments; the error names what is wrong, and goes to the model.
+/// Parses arguments; the error names what is wrong, and goes to the model. Names that models know from
+/// other agents' tools are taken for ours.
 fn parse<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, ToolError> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| {
         let why = clip(&error.to_string(), limits::ARGUMENT_ERROR_CHARS_MAX);

@@ -16,6 +16,7 @@ use crate::model::ToolSpec;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Args {
+    #[serde(alias = "file_path")]
     path: String,
     #[serde(default, deserialize_with = "number")]
     offset: Option<u64>,

@@ -23,7 +23,7 @@ use crate::text::HeadTail;
 #[serde(deny_unknown_fields)]
 struct Args {
     command: String,
-    #[serde(default, deserialize_with = "number")]
+    #[serde(default, deserialize_with = "number", alias = "timeout")]
     timeout_seconds: Option<u64>,
 }
 

@@ -85,6 +85,19 @@ async fn a_file_is_written_read_edited_and_deleted() {
 }
 
 #[tokio::test]
+async fn names_from_other_agents_are_understood() {
+    let f = fixture();
+    for (old, new) in [("old", "new"), ("old_string", "new_string"), ("old_str", "new_str")] {
+        f.put("f", "a");
+        f.ok("edit_file", json!({"file_path": "f", old: "a", new: "b"})).await;
+        assert_eq!(f.get("f"), "b");
+    }
+    let both = json!({"path": "f", "old": "b", "old_text": "b", "new": "c"});
+    f.fails("edit_file", both, "duplicate field").await;
+    f.ok("run_shell", json!({"command": "true", "timeout": 5})).await;
+}
+
+#[tokio::test]
 async fn a_window_of_a_file_says_where_to_go_on() {
     let f = fixture();
     let text: String = (1..=30).map(|n| format!("line {n}\n")).collect();
