@@ -31,7 +31,7 @@ enum Plan {
     /// Answered here.
     Here(Value),
     /// To be sent.
-    Send { request: Request<Full<Bytes>>, counts: bool, permit: OwnedSemaphorePermit },
+    Send { request: Box<Request<Full<Bytes>>>, counts: bool, permit: OwnedSemaphorePermit },
 }
 
 /// Carries one request.
@@ -52,7 +52,7 @@ pub(super) async fn exchange(
             return whole(StatusCode::OK, Bytes::from(document.to_string()));
         }
     };
-    match send(&shared, &mut call, request).await {
+    match send(&shared, &mut call, *request).await {
         Ok((response, lease)) => answer(call, response, lease, counts, permit).await,
         Err(refusal) => refuse(&mut call, &refusal),
     }
@@ -101,7 +101,7 @@ async fn plan(
     call.reserved(reservation);
     let bytes = admitted.into_body(granted);
     let request = outgoing(shared, parts, &target, stream, bytes)?;
-    Ok(Plan::Send { request, counts, permit })
+    Ok(Plan::Send { request: Box::new(request), counts, permit })
 }
 
 /// The request to the provider, made from nothing.

@@ -245,6 +245,7 @@ impl ModelGateway {
             .max_header_size(limits::MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(io), service);
         tokio::select! {
+            biased;
             () = self.shared.ended.cancelled() => {}
             result = connection => if let Err(error) = result {
                 tracing::debug!(error = %upstream::describe(&error), "model connection ended");

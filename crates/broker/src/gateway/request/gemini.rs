@@ -29,7 +29,7 @@ pub(super) fn admit(
 ) -> Result<Admitted, Refusal> {
     let model = rules.model(target.model.as_deref())?;
     let mut media = Media::default();
-    check(rules, &body, &model, counts, &mut media)?;
+    check(rules, &body, counts, &mut media)?;
     let config = if body.get("generation_config").is_some() {
         "generation_config"
     } else {
@@ -44,13 +44,7 @@ pub(super) fn admit(
     Ok(Admitted { body, bound, model, stream: target.stream == Some(true), media })
 }
 
-fn check(
-    rules: &Rules<'_>,
-    body: &Object,
-    model: &str,
-    counts: bool,
-    media: &mut Media,
-) -> Result<(), Refusal> {
+fn check(rules: &Rules<'_>, body: &Object, counts: bool, media: &mut Media) -> Result<(), Refusal> {
     for (key, value) in named(body)? {
         match key.as_str() {
             "cachedContent" if !rules.policy.fields.contains("cachedContent") => {
@@ -71,7 +65,7 @@ fn check(
                 let inner = value
                     .as_object()
                     .ok_or_else(|| malformed("generateContentRequest must be an object"))?;
-                check(rules, inner, model, false, media)?;
+                check(rules, inner, false, media)?;
             }
             "generateContentRequest" => {
                 return Err(malformed("generateContentRequest belongs to countTokens"));
