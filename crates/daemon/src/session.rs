@@ -64,6 +64,8 @@ pub(crate) trait Stages: Send {
     async fn guest_ready(&mut self);
     /// The agent runs.
     async fn agent_started(&mut self);
+    /// The built-in agent has its plan.
+    async fn plan_made(&mut self);
     /// The agent ended.
     async fn agent_ended(&mut self);
     /// The host stops the run.
@@ -105,6 +107,7 @@ struct Session<'a> {
     bundles: mpsc::Receiver<LinkStream>,
     end: End,
     output_left: u64,
+    planned: bool,
     stdout_scan: crate::canary::Scan<'a>,
     stderr_scan: crate::canary::Scan<'a>,
     stops: &'a mut mpsc::Receiver<StopCause>,
@@ -140,6 +143,7 @@ pub(crate) async fn run<'a>(
         bundles,
         end: End::default(),
         output_left,
+        planned: false,
         stops,
     };
     while session.phase != Phase::Over {
@@ -280,7 +284,13 @@ impl Session<'_> {
             (Phase::Working | Phase::Starting, Up::Output { stream, text }) => {
                 self.output(stream, text).await
             }
-            (Phase::Working, Up::Agent { kind, text }) => self.claim(&kind, &text),
+            (Phase::Working, Up::Agent { kind, text }) => {
+                if kind == "plan" && !self.planned {
+                    self.planned = true;
+                    stages.plan_made().await;
+                }
+                self.claim(&kind, &text);
+            }
             (Phase::Working, Up::Prompt { text }) => {
                 let text = text::line(&text, 2_000);
                 self.plan.facts.guest(Fact::PromptUnanswered { text });

@@ -97,6 +97,12 @@ impl Stages for Ctx<'_> {
     async fn agent_started(&mut self) {
         self.apply(RunEvent::AgentStarted).await;
     }
+    async fn plan_made(&mut self) {
+        // Only the built-in agent has a planning state.
+        if matches!(self.spec.agent, AgentSpec::Builtin { .. }) {
+            self.apply(RunEvent::PlanMade).await;
+        }
+    }
     async fn agent_ended(&mut self) {
         self.apply(RunEvent::AgentEnded).await;
     }

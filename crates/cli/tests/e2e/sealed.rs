@@ -12,7 +12,7 @@ pub(crate) fn fixing() -> Script {
         Turn::call("plan", json!({ "steps": ["look", "fix", "test", "commit"] })),
         shell("sh test.sh; echo exit $?"),
         Turn::call("read_file", json!({ "path": "greet.sh" })),
-        Turn::call("edit_file", json!({ "path": "greet.sh", "old": "$2", "new": "$1" })),
+        Turn::call("edit_file", json!({ "path": "greet.sh", "old_text": "$2", "new_text": "$1" })),
         shell("sh test.sh && git add greet.sh && git commit -q -m 'Greet the first argument'"),
         Turn::call("finish", json!({ "report": "fixed: greet.sh used the wrong argument" })),
     ])
