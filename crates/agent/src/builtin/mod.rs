@@ -10,9 +10,11 @@ mod progress;
 mod prompt;
 mod run;
 mod stdio;
+mod tuning;
 
 pub use config::BuiltinConfig;
 pub use event::{Event, EventKind, Sink};
 pub use outcome::{AgentOutcome, Failure};
-pub use run::{Tuning, run, run_with};
+pub use run::{run, run_with};
 pub use stdio::run_stdio;
+pub use tuning::Tuning;

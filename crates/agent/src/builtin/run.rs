@@ -3,57 +3,19 @@
 //! A call of a turn that was cut is never carried out; every call that was made is answered, since
 //! providers refuse conversations with open calls.
 
-use std::time::Duration;
-
 use super::config::BuiltinConfig;
 use super::event::{Event, EventKind, Sink};
 use super::outcome::{AgentOutcome, Failure};
 use super::progress::{Guard, Verdict};
 use super::prompt;
+use super::tuning::Tuning;
 use crate::limits;
 use crate::model::{
-    Conversation, Endpoint, ModelClient, ModelError, Prompt, RetryPolicy, Stop, ToolResult,
-    ToolSpec, Turn, protocol,
+    Conversation, Endpoint, ModelClient, ModelError, Prompt, Stop, ToolResult, ToolSpec, Turn,
+    protocol,
 };
 use crate::text::clip;
 use crate::tools::{Outcome, Toolbox, describe, specs};
-
-/// Times that tests shorten. [`Tuning::default`] is what ships.
-#[derive(Debug, Clone, Default)]
-pub struct Tuning {
-    policy: RetryPolicy,
-    context_bytes_max: Option<usize>,
-}
-
-impl Tuning {
-    /// Waits of at most `backoff`, streams that may be silent for `idle` and last for `total`, and
-    /// rate limits waited out for `rate_limit` at most.
-    #[must_use]
-    pub fn with_times(
-        backoff: Duration,
-        idle: Duration,
-        total: Duration,
-        rate_limit: Duration,
-    ) -> Self {
-        let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        let policy = RetryPolicy {
-            backoff_first_ms: ms(backoff),
-            backoff_max_ms: ms(backoff),
-            idle_timeout: idle,
-            total_timeout: total,
-            rate_limit_wait_max_ms: ms(rate_limit),
-            ..RetryPolicy::default()
-        };
-        Self { policy, context_bytes_max: None }
-    }
-
-    /// The same with another size at which old results are shortened, bytes.
-    #[must_use]
-    pub fn with_context_bytes(mut self, bytes: usize) -> Self {
-        self.context_bytes_max = Some(bytes);
-        self
-    }
-}
 
 /// Runs the agent to its end.
 pub async fn run(config: BuiltinConfig, sink: &mut dyn Sink) -> AgentOutcome {

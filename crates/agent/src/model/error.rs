@@ -139,6 +139,7 @@ impl ProviderError {
             || text.contains("prompt is too long")
             || text.contains("context length")
             || text.contains("context window")
+            || text.contains("context limit")
             || text.contains("input token count") && text.contains("exceeds")
     }
 

@@ -10,6 +10,7 @@ mod client;
 mod conversation;
 mod endpoint;
 mod error;
+mod failure;
 mod gemini;
 mod responses;
 
