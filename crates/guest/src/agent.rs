@@ -81,6 +81,7 @@ pub(crate) fn start(launch: Launch, output_bytes: u64, up: &ToHost) -> Result<Ag
     harden::agent(&mut command);
     let mut process = process::start(&mut command)
         .map_err(|error| format!("`{}` could not be started: {error}", launch.program))?;
+    harden::goes_first(process.pid());
     if let (LaunchInput::Bytes(bytes), Some(mut stdin)) = (launch.stdin, process.child.stdin.take())
     {
         tokio::spawn(async move {

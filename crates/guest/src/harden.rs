@@ -9,8 +9,7 @@ use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
-use rustix::fs::{Mode, OFlags};
-use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Pid, set_child_subreaper, set_dumpable_behavior};
 
 use crate::limits::AGENT_OOM_SCORE;
 use crate::log;
@@ -57,8 +56,7 @@ fn restrict_files(writable: &[PathBuf]) -> Result<Option<i32>, landlock::Ruleset
 }
 
 /// What every process of the agent gets on top, between fork and exec: it cannot signal or trace
-/// the supervisor although both have one uid (where the kernel knows how), and it is the first to
-/// go when memory runs out.
+/// the supervisor although both have one uid (where the kernel knows how).
 #[expect(unsafe_code, reason = "must happen in the child, before its program runs")]
 pub(crate) fn agent(command: &mut tokio::process::Command) {
     let scope = Ruleset::default()
@@ -73,21 +71,27 @@ pub(crate) fn agent(command: &mut tokio::process::Command) {
         }
     };
     // SAFETY: runs between fork and exec in a process that had several threads, so it may neither
-    // allocate nor lock: it opens, writes and closes one file and makes two system calls on an
-    // open ruleset.
+    // allocate nor lock: it makes two system calls on an open ruleset and closes it.
     unsafe {
         command.pre_exec(move || {
-            let score =
-                rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY, Mode::empty());
-            if let Ok(file) = score {
-                let _ = rustix::io::write(&file, AGENT_OOM_SCORE.as_bytes());
-            }
             if let Some(scope) = scope.take() {
                 // Best effort, as said above; the supervisor's own restriction stays either way.
                 let _ = scope.restrict_self();
             }
             Ok(())
         });
+    }
+}
+
+/// Makes a process, and what it starts from now on, the first to go when memory runs out. The
+/// supervisor must live on to save the work.
+///
+/// Done from outside once the program runs: until then the process is as closed, even to its own
+/// uid, as the supervisor.
+pub(crate) fn goes_first(pid: Pid) {
+    let path = format!("/proc/{}/oom_score_adj", pid.as_raw_pid());
+    if let Err(error) = std::fs::write(path, AGENT_OOM_SCORE) {
+        log::line(&format!("memory may run out for the supervisor first: {error}"));
     }
 }
 

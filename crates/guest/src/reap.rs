@@ -1,11 +1,11 @@
 //! Orphans: reaping those that end, and ending all that are left.
 //!
 //! Never takes the exit status of a process that someone here waits for, and never signals a
-//! process that does not descend from this one (or, as the first process of a pid namespace, that
-//! is not in it).
+//! process that is not of the sandbox: see [`look_around`].
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -127,37 +127,60 @@ fn descendants(seen: &[Seen], root: i32) -> Vec<Pid> {
         .collect()
 }
 
+/// The pid namespace that every machine starts with, as `/proc/self/ns/pid` names it.
+const INITIAL_NAMESPACE: &str = "pid:[4026531836]";
+
+/// True when every process that this one can see belongs to the sandbox, so that all of them can be
+/// ended in one call. Never true in the namespace of a whole machine.
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Finds out whether all that can be seen is the sandbox: in a pid namespace that is not the
+/// machine's, as its first process, or as the supervisor of a sandbox (`in_sandbox`) behind the
+/// engine's own first process, which the kernel spares.
+pub(crate) fn look_around(in_sandbox: bool) {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let private = namespace.as_os_str().as_encoded_bytes().starts_with(b"pid:[")
+        && namespace.as_os_str() != INITIAL_NAMESPACE;
+    ALONE.store(private && (getpid().is_init() || in_sandbox), Ordering::Relaxed);
+}
+
 /// Ends every process that descends from this one, within [`KILL`].
 ///
-/// As process 1 one call of the kernel does it, atomically, so that no fork bomb outruns it.
-/// Otherwise all are stopped first: a stopped process does not fork.
+/// Alone in a pid namespace one call of the kernel does it, atomically, so that nothing outruns it
+/// by forking. Otherwise all are stopped first: a stopped process does not fork.
 pub(crate) async fn kill_all() {
+    let alone = ALONE.load(Ordering::Relaxed);
     let me = getpid();
     let until = Instant::now() + KILL;
-    loop {
+    let mut quiet = 0;
+    while quiet < QUIET_LOOKS {
+        if alone {
+            // Linux spares the caller and process 1 of the namespace. Fails when nobody is left.
+            let _ = kill_everybody_else();
+        }
         let seen = processes();
         reap(&seen);
         let alive = descendants(&seen, me.as_raw_pid());
         if alive.is_empty() {
-            return;
-        }
-        if Instant::now() >= until {
-            log::line(&format!("{} processes could not be ended", alive.len()));
-            return;
-        }
-        if me.is_init() {
-            // Linux spares the caller and process 1, which are the same here.
-            let _ = kill_everybody_else();
+            quiet += 1;
         } else {
+            quiet = 0;
+            if Instant::now() >= until {
+                log::line(&format!("{} processes could not be ended", alive.len()));
+                return;
+            }
             for signal in [Signal::STOP, Signal::KILL] {
                 for pid in &alive {
                     let _ = kill_process(*pid, signal);
                 }
             }
         }
-        sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(3)).await;
     }
 }
+
+/// A look takes a moment, and what forks meanwhile can be missed by one.
+const QUIET_LOOKS: u32 = 3;
 
 #[expect(unsafe_code, reason = "no safe wrapper signals every process")]
 fn kill_everybody_else() -> io::Result<()> {

@@ -37,6 +37,7 @@ pub(crate) fn main(places: Places) -> ExitCode {
             return ExitCode::from(PROTOCOL);
         }
     };
+    reap::look_around(places.ports_file.is_none());
     let landlock_abi = harden::myself(&places.writable);
     let probe = probe::observe(landlock_abi, descriptors);
     let runtime =

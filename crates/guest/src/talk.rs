@@ -161,7 +161,8 @@ async fn follow(
                     log::line("the host started twice");
                     Wish::Gone
                 }
-                Ok(None) => Wish::Gone,
+                // The end of the run, most often; the exit code tells when it is not.
+                Ok(None) | Err(FrameError::Io(_)) => Wish::Gone,
                 Err(error) => {
                     log::line(&error.to_string());
                     Wish::Gone

@@ -201,15 +201,66 @@ async fn version_and_unknown_arguments() {
 }
 
 #[tokio::test]
-async fn agent_cannot_signal_the_supervisor_and_goes_first_when_memory_runs_out() {
+async fn unprivileged_agent_cannot_signal_the_supervisor_and_goes_first_when_memory_runs_out() {
     let world = World::new();
-    let mut guest = Guest::start(&world).await;
+    let mut guest = Guest::start_unprivileged(&world).await;
     let Up::Hello { probe, .. } = &guest.hello else { panic!("no hello") };
+    assert_ne!(probe.uid, 0);
     let scoped = probe.landlock_abi.is_some_and(|abi| abi >= 6);
-    let script = "cat /proc/$$/oom_score_adj; sleep 1000 & kill $! && echo own; \
-                  kill -0 $PPID || echo refused";
+    let script = "exec 2>/dev/null; sleep 0.2; sh -c 'cat /proc/self/oom_score_adj'; \
+                  sleep 1000 & kill $! && echo own; kill -0 $PPID || echo refused; \
+                  cat /proc/$PPID/environ || echo unreadable; \
+                  echo x > x; git add x; git commit -qm X";
     guest.begin_until_started(&world, &world.spec(script)).await;
-    let printed = guest.finish().await.printed();
-    assert!(printed.starts_with("500\nown\n"), "{printed}");
-    assert_eq!(printed.contains("refused\n"), scoped, "{printed}");
+    let done = guest.finish().await;
+    let refused = if scoped { "refused\n" } else { "" };
+    assert_eq!(done.printed(), format!("500\nown\n{refused}unreadable\n"));
+    assert_eq!(done.manifest.commits, 1);
+}
+
+/// True when a process has that among its words.
+fn runs(word: &str) -> bool {
+    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        std::fs::read(entry.path().join("cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(word))
+    })
+}
+
+/// A process that is never the same for longer than a moment; it gives up after a while by itself.
+const HYDRA: &str = r#"
+    printf '#!/bin/sh\n[ $1 -gt 0 ] && setsid "$0" $(($1 - 1)) &\n' > ../hydra
+    chmod +x ../hydra
+    $(dirname $PWD)/hydra 20000
+    echo $$
+    sleep 1000"#;
+
+async fn hydra_is_ended(world: &World, mut guest: Guest) {
+    guest.begin_until_started(world, &world.spec(HYDRA)).await;
+    told_pid(&mut guest).await;
+    let hydra = world.guest_root().join("work/hydra");
+    assert!((0..1000).any(|_| runs(hydra.to_str().unwrap())), "it never ran");
+    guest.down.send(&Down::Cancel { reason: "test".to_owned() }).await.unwrap();
+    let done = guest
+        .finish_after(|| {
+            for _ in 0..20 {
+                assert!(!runs(hydra.to_str().unwrap()), "it lives");
+            }
+        })
+        .await;
+    assert!(done.end.cancelled && done.exit.success());
+}
+
+#[tokio::test]
+async fn what_forks_away_all_the_time_is_ended() {
+    let world = World::new();
+    hydra_is_ended(&world, Guest::start(&world).await).await;
+}
+
+#[tokio::test]
+async fn as_first_process_it_ends_even_what_forks_away() {
+    let world = World::new();
+    let guest = Guest::start_as_first_process(&world).await;
+    let Up::Hello { probe, .. } = &guest.hello else { panic!("no hello") };
+    assert_eq!(probe.pid, 1);
+    hydra_is_ended(&world, guest).await;
 }

@@ -1,6 +1,7 @@
 //! The host's side of the guest protocol, and a real repository to send.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
@@ -9,6 +10,7 @@ use cofferdam_link::{Incoming, Link, LinkStream, join};
 use cofferdam_run::ids::ObjectId;
 use cofferdam_wire::{
     AgentEnd, AgentStart, Down, GitIdentity, Manifest, StartSpec, StreamOpen, Up, WorkspaceSpec,
+    layout::UID,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::process::Child;
@@ -105,9 +107,19 @@ pub(crate) struct Guest {
     pub(crate) down: FrameWriter<Down, WriteHalf<LinkStream>>,
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests start the real guest")]
 pub(crate) fn spawn(root: &Path) -> Child {
-    tokio::process::Command::new(env!("CARGO_BIN_EXE_cofferdam-guest"))
+    spawn_by(&[], root)
+}
+
+/// Starts it through another program, given with its arguments.
+pub(crate) fn spawn_by(by: &[&str], root: &Path) -> Child {
+    spawn_program(&[by, &[env!("CARGO_BIN_EXE_cofferdam-guest")]].concat(), root)
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests start the real guest")]
+fn spawn_program(words: &[&str], root: &Path) -> Child {
+    tokio::process::Command::new(words[0])
+        .args(&words[1..])
         .arg("--root")
         .arg(root)
         .env("PLANTED", "must-not-be-inherited")
@@ -121,7 +133,32 @@ pub(crate) fn spawn(root: &Path) -> Child {
 impl Guest {
     /// Starts it and takes its hello.
     pub(crate) async fn start(world: &World) -> Self {
-        let mut child = spawn(&world.guest_root());
+        Self::of(spawn(&world.guest_root())).await
+    }
+
+    /// The same as the first process of a pid namespace of its own.
+    pub(crate) async fn start_as_first_process(world: &World) -> Self {
+        let unshare = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+        Self::of(spawn_by(&unshare, &world.guest_root())).await
+    }
+
+    /// The same under an ordinary user's id. A test of another user than root has one already.
+    pub(crate) async fn start_unprivileged(world: &World) -> Self {
+        let root = world.guest_root();
+        if !std::fs::metadata(world.root.path()).is_ok_and(|m| m.uid() == 0) {
+            return Self::of(spawn(&root)).await;
+        }
+        // Its place and its program, where that user can get at them.
+        let program = world.root.path().join("program");
+        std::fs::copy(env!("CARGO_BIN_EXE_cofferdam-guest"), &program).unwrap();
+        std::fs::set_permissions(world.root.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        chown(&root, Some(UID), Some(UID)).unwrap();
+        let id = [format!("--reuid={UID}"), format!("--regid={UID}")];
+        let by = ["setpriv", &id[0], &id[1], "--clear-groups", program.to_str().unwrap()];
+        Self::of(spawn_program(&by, &root)).await
+    }
+
+    async fn of(mut child: Child) -> Self {
         let io = join(child.stdout.take().unwrap(), child.stdin.take().unwrap());
         let (link, mut incoming) = Link::host(io).await.unwrap();
         let (header, stream) = incoming.next().await.unwrap();
@@ -154,7 +191,12 @@ impl Guest {
     }
 
     /// Reads to the end of the run, closes, and waits for the process.
-    pub(crate) async fn finish(mut self) -> Finished {
+    pub(crate) async fn finish(self) -> Finished {
+        self.finish_after(|| {}).await
+    }
+
+    /// The same, with a look around while the guest waits for the link to close.
+    pub(crate) async fn finish_after(mut self, look: impl FnOnce()) -> Finished {
         let mut said = Vec::new();
         let (end, manifest) = loop {
             match self.next().await {
@@ -174,6 +216,7 @@ impl Guest {
         }
         assert_eq!(bundle.len() as u64, manifest.bundle_bytes);
         assert_eq!(self.next().await, Up::Done);
+        look();
         self.link.close();
         let exit = self.child.wait().await.unwrap();
         Finished { said, end, manifest, bundle, exit }
