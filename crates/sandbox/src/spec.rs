@@ -148,7 +148,10 @@ impl Hardening {
             work: layout::WORK,
             rlimits: vec![
                 Rlimit { name: "nofile", soft: resources.open_files, hard: resources.open_files },
-                Rlimit { name: "core", soft: 0, hard: 0 },
+                // One byte, not none: with a `core_pattern` that starts a program on the host the kernel
+                // ignores every limit but this value (coredump.c), and a crash would leave the agent's
+                // memory there.
+                Rlimit { name: "core", soft: 1, hard: 1 },
             ],
             tmpfs: vec![
                 Tmpfs {

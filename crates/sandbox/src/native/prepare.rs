@@ -41,17 +41,23 @@ pub(super) async fn prepare(
     let launcher = engine.launcher()?;
     let root = launch_root(&spec.root)?;
     check_run_dir(engine, spec)?;
-    let (engine, spec) = (engine.clone(), spec.clone());
+    let (builder, wanted) = (engine.clone(), spec.clone());
     // Hashing the guest and writing files block: off the event loop with them.
-    let made = tokio::task::spawn_blocking(move || build(&engine, &spec, launcher, root)).await;
-    match made {
-        Ok(result) => result,
-        Err(error) => Err(SandboxError::Engine {
+    let made = tokio::task::spawn_blocking(move || build(&builder, &wanted, launcher, root)).await;
+    let result = made.unwrap_or_else(|error| {
+        Err(SandboxError::Engine {
             engine: EngineKind::Native,
             attempt: "prepare the sandbox",
             detail: error.to_string(),
-        }),
+        })
+    });
+    if let Err(error) = &result
+        && !matches!(error, SandboxError::Exists { .. })
+    {
+        // What was made so far carries the label; what cannot be removed now is found by `list`.
+        sweep::remove(&engine.config.runs_root, &spec.instance, &spec.run).await;
     }
+    result
 }
 
 /// `list` looks below the runs root only, so nothing may be made elsewhere.

@@ -193,6 +193,20 @@ async fn run_directory_outside_the_runs_root_is_refused() {
 }
 
 #[tokio::test]
+async fn prepare_that_fails_leaves_nothing() {
+    let bench = Bench::new();
+    let engine = bench.engine(&["/bin/true"]);
+    let spec = bench.spec(&small());
+    // Something that is no directory stands where the volume would be.
+    std::fs::create_dir(&spec.run_dir).unwrap();
+    std::fs::write(spec.run_dir.join("work"), "").unwrap();
+    let failed = engine.prepare(&spec).await.err();
+    assert!(matches!(failed, Some(SandboxError::Io { .. })), "{failed:?}");
+    assert_eq!(engine.list(&bench.instance).await.unwrap(), vec![]);
+    assert!(!spec.run_dir.exists());
+}
+
+#[tokio::test]
 async fn program_that_does_not_exist_ends_with_126_and_leaves_nothing() {
     let bench = Bench::new();
     let outcome = bench.run_command(&["/nonexistent"], &bench.spec(&small())).await;

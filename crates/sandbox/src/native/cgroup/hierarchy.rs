@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Controller, Version};
+use super::{Controller, HOST_LEAF, Version};
 
 /// A place under which runs get their cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,10 +84,15 @@ impl Hierarchies {
     }
 }
 
-/// The caller's own cgroup of version 2: the line `0::PATH`.
+/// The caller's own cgroup of version 2: the line `0::PATH`. Once it has moved to its leaf, the
+/// cgroup above is the one that was given to it.
 fn own_version_2(point: &Path, own_cgroups: &str) -> PathBuf {
     let path = own_cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    point.join(path.trim_start_matches('/'))
+    let own = point.join(path.trim_start_matches('/'));
+    match own.parent() {
+        Some(parent) if own.ends_with(HOST_LEAF) => parent.to_owned(),
+        _ => own,
+    }
 }
 
 struct Mount<'a> {

@@ -21,6 +21,9 @@ use super::handoff::CgroupView;
 /// Name of the directory under which all of ours lie.
 pub(crate) const TOP: &str = "cofferdam";
 
+/// Leaf to which the host process itself moves where version 2 asks for it.
+pub(crate) const HOST_LEAF: &str = "cofferdam-host";
+
 /// What is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Controller {

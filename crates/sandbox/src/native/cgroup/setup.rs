@@ -8,7 +8,7 @@ use cofferdam_run::ids::{InstanceId, RunId};
 use cofferdam_run::posture::{Layer, LayerReport, LayerStatus};
 
 use super::hierarchy::Base;
-use super::{Controller, Hierarchies, RunCgroups, TOP, Version, run_directory};
+use super::{Controller, HOST_LEAF, Hierarchies, RunCgroups, TOP, Version, members, run_directory};
 use crate::native::handoff::CgroupView;
 use crate::spec::{CPU_PERIOD_US, Limits};
 
@@ -106,7 +106,17 @@ fn make(
                 }
                 match base.version {
                     Version::V1 => Ok(()),
-                    Version::V2 => enable(parent, &base.controllers),
+                    Version::V2 => match enable(parent, &base.controllers) {
+                        Err(error)
+                            if error.kind() == io::ErrorKind::ResourceBusy
+                                && parent == &base.path
+                                && is_alone_in(parent) =>
+                        {
+                            step_aside(parent, mkdir)?;
+                            enable(parent, &base.controllers)
+                        }
+                        other => other,
+                    },
                 }
             })
             // The run's own directory must be new: an old one may hold processes.
@@ -124,6 +134,24 @@ fn exists_or(result: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
+}
+
+/// True when this process is the only one in the cgroup.
+fn is_alone_in(directory: &Path) -> bool {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    members(directory) == [own]
+}
+
+/// Version 2 hands controllers down only from a cgroup without processes of its own. A delegated
+/// cgroup holds this process: it moves to a leaf beside the runs.
+pub(super) fn step_aside(
+    directory: &Path,
+    mkdir: &impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let leaf = directory.join(HOST_LEAF);
+    exists_or(mkdir(&leaf))?;
+    // Zero names the writer itself.
+    write(&leaf.join("cgroup.procs"), "0")
 }
 
 /// Hands controllers down to the children of a version 2 directory.

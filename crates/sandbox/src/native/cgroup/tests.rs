@@ -161,7 +161,16 @@ fn hybrid_layout_uses_version_1_for_all_three() {
 
 #[test]
 fn ordinary_user_works_in_its_own_version_2_cgroup_only() {
-    let own = "0::/user.slice/user-1000.slice/run-7.scope\n";
+    // The second text is what the first becomes once the host process has moved to its leaf.
+    for own in [
+        "0::/user.slice/user-1000.slice/run-7.scope\n",
+        "0::/user.slice/user-1000.slice/run-7.scope/cofferdam-host\n",
+    ] {
+        works_in_its_own_scope(own);
+    }
+}
+
+fn works_in_its_own_scope(own: &str) {
     let controllers = |path: &Path| {
         assert_eq!(path, Path::new("/sys/fs/cgroup/user.slice/user-1000.slice/run-7.scope"));
         "memory pids".to_owned()
@@ -169,4 +178,13 @@ fn ordinary_user_works_in_its_own_version_2_cgroup_only() {
     let found = Hierarchies::from_text(UNIFIED, own, false, controllers);
     assert_eq!(found.list.len(), 1);
     assert_eq!(found.list[0].controllers, [Controller::Memory, Controller::Pids]);
+}
+
+#[test]
+fn host_moves_itself_to_a_leaf_of_its_delegated_cgroup() {
+    let (_temp, hierarchies) = fake_v2();
+    let base = &hierarchies.list[0].path;
+    setup::step_aside(base, &kernel_mkdir).unwrap();
+    assert_eq!(fs::read_to_string(base.join(HOST_LEAF).join("cgroup.procs")).unwrap(), "0");
+    setup::step_aside(base, &kernel_mkdir).unwrap();
 }
