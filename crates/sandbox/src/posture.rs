@@ -127,7 +127,9 @@ fn limit(what: &str, seen: Option<u64>, asked: u64, unit: &str) -> LayerStatus {
     match seen {
         None => absent(format!("no {what} limit can be seen")),
         Some(value) if value <= asked => LayerStatus::Enforced,
-        Some(value) => absent(format!("the {what} limit is {value}{unit}, asked for was {asked}{unit}")),
+        Some(value) => {
+            absent(format!("the {what} limit is {value}{unit}, asked for was {asked}{unit}"))
+        }
     }
 }
 

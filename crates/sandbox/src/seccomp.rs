@@ -112,7 +112,12 @@ impl SeccompProfile {
             DenyRule { names: vec!["clone3"], errno: libc::ENOSYS, when: Vec::new() },
         ];
         for flag in NAMESPACE_FLAGS {
-            rules.push(deny_when("clone", libc::EPERM, 0, Compare::MaskedEq { mask: flag, value: flag }));
+            rules.push(deny_when(
+                "clone",
+                libc::EPERM,
+                0,
+                Compare::MaskedEq { mask: flag, value: flag },
+            ));
         }
         for request in [TIOCSTI, TIOCLINUX] {
             let compare = Compare::MaskedEq { mask: LOW_32, value: request };
@@ -185,7 +190,8 @@ impl SeccompProfile {
     /// machine's architecture only: any other (and x32) is killed by the runtime's filter.
     #[must_use]
     pub fn to_docker_json(&self) -> String {
-        let architecture = if cfg!(target_arch = "aarch64") { "SCMP_ARCH_AARCH64" } else { "SCMP_ARCH_X86_64" };
+        let architecture =
+            if cfg!(target_arch = "aarch64") { "SCMP_ARCH_AARCH64" } else { "SCMP_ARCH_X86_64" };
         let calls: Vec<serde_json::Value> = self.rules.iter().map(docker_rule).collect();
         serde_json::json!({
             "defaultAction": "SCMP_ACT_ALLOW",
@@ -212,7 +218,8 @@ fn condition(arg: ArgRule) -> Result<SeccompCondition, ProfileError> {
         Compare::Greater { value } => (SeccompCmpOp::Gt, value),
         Compare::NotEqual { value } => (SeccompCmpOp::Ne, value),
     };
-    SeccompCondition::new(arg.index, SeccompCmpArgLen::Qword, op, value).map_err(ProfileError::Compile)
+    SeccompCondition::new(arg.index, SeccompCmpArgLen::Qword, op, value)
+        .map_err(ProfileError::Compile)
 }
 
 fn docker_rule(rule: &DenyRule) -> serde_json::Value {
@@ -270,8 +277,12 @@ mod tests {
     #[test]
     fn no_call_is_denied_both_always_and_on_a_condition() {
         let profile = SeccompProfile::standard();
-        let always: Vec<&str> =
-            profile.rules.iter().filter(|r| r.when.is_empty()).flat_map(|r| r.names.clone()).collect();
+        let always: Vec<&str> = profile
+            .rules
+            .iter()
+            .filter(|r| r.when.is_empty())
+            .flat_map(|r| r.names.clone())
+            .collect();
         for rule in profile.rules.iter().filter(|r| !r.when.is_empty()) {
             assert!(!always.contains(&rule.names[0]), "{:?}", rule.names);
         }

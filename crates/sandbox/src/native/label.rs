@@ -6,8 +6,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use cofferdam_run::ids::{InstanceId, RunId, TimestampMs};
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::handoff::files;
 use super::process::ProcessId;

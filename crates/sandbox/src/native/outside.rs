@@ -32,10 +32,7 @@ pub(super) fn look(pid: i32, launched: &Launched) -> io::Result<Vec<LayerReport>
     Ok(vec![
         report(Layer::User, user(&status, launched.user_map)),
         report(Layer::Capabilities, capabilities(&status)),
-        report(
-            Layer::NoNewPrivileges,
-            status.expect("NoNewPrivs", "1", "no_new_privs is not set"),
-        ),
+        report(Layer::NoNewPrivileges, status.expect("NoNewPrivs", "1", "no_new_privs is not set")),
         report(Layer::Seccomp, status.expect("Seccomp", "2", "no filter is active")),
         report(Layer::Landlock, landlock(&launched.landlock)),
         report(Layer::ReadOnlyRoot, root(&mounts)),
@@ -142,8 +139,11 @@ fn writable(mounts: &str) -> LayerStatus {
 }
 
 fn network(devices: &str) -> LayerStatus {
-    let names: Vec<&str> =
-        devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
+    let names: Vec<&str> = devices
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.trim())
+        .collect();
     // An interface that is down is there to be brought up by whoever has the right; count it.
     if names == ["lo"] {
         LayerStatus::Enforced

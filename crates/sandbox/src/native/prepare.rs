@@ -62,7 +62,8 @@ pub(super) async fn prepare(
 
 /// `list` looks below the runs root only, so nothing may be made elsewhere.
 fn check_run_dir(engine: &NativeEngine, spec: &SandboxSpec) -> Result<(), SandboxError> {
-    if spec.run_dir == engine.config.runs_root.join(spec.run.as_str()) && spec.run_dir.is_absolute() {
+    if spec.run_dir == engine.config.runs_root.join(spec.run.as_str()) && spec.run_dir.is_absolute()
+    {
         return Ok(());
     }
     Err(SandboxError::Io {
@@ -182,18 +183,17 @@ fn count_rlimit(read_back: &mut [LayerReport]) {
 /// Version text: ours and the kernel's.
 pub(super) fn version() -> String {
     let kernel = rustix::system::uname();
-    let text =
-        format!("native {}, Linux {}", env!("CARGO_PKG_VERSION"), kernel.release().to_string_lossy());
+    let text = format!(
+        "native {}, Linux {}",
+        env!("CARGO_PKG_VERSION"),
+        kernel.release().to_string_lossy()
+    );
     text.chars().take(200).collect()
 }
 
 /// A directory for the owner only; made when missing.
 fn make_private(path: &Path) -> Result<(), SandboxError> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(io_error("create", path))
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_error("create", path))
 }
 
 /// A real directory, no link; its owner set as root.

@@ -92,10 +92,7 @@ fn problem(report: &LayerReport) -> Option<Problem> {
         Layer::User => "run as root, or from an account without supplementary groups",
         _ => "report this together with the output of `uname -a`",
     };
-    Some(Problem {
-        what: format!("{}: {reason}", report.layer.as_str()),
-        fix: fix.to_owned(),
-    })
+    Some(Problem { what: format!("{}: {reason}", report.layer.as_str()), fix: fix.to_owned() })
 }
 
 /// What to do when no sandbox can be made at all.
@@ -105,7 +102,9 @@ fn failure(error: &SandboxError) -> Problem {
         what = format!("{what}: {source}");
     }
     let fix = match error {
-        SandboxError::Launch { stage, .. } if stage.contains("namespace") || stage.contains("map") => {
+        SandboxError::Launch { stage, .. }
+            if stage.contains("namespace") || stage.contains("map") =>
+        {
             user_namespace_fix()
         }
         other => other.hint(),
@@ -115,9 +114,8 @@ fn failure(error: &SandboxError) -> Problem {
 
 /// Which of the usual switches keeps an ordinary user from making namespaces.
 fn user_namespace_fix() -> String {
-    let reads = |path: &str, value: &str| {
-        fs::read_to_string(path).is_ok_and(|text| text.trim() == value)
-    };
+    let reads =
+        |path: &str, value: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
     if reads("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "sudo sysctl -w kernel.unprivileged_userns_clone=1".to_owned()
     } else if reads("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {

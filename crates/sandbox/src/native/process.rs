@@ -42,7 +42,8 @@ impl ProcessId {
     /// True while it exists and has not ended (a zombie has).
     pub(crate) fn is_running(self) -> bool {
         let Ok(text) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
-        parse_start_time(&text) == Some(self.start_time) && !matches!(parse_state(&text), Some('Z' | 'X'))
+        parse_start_time(&text) == Some(self.start_time)
+            && !matches!(parse_state(&text), Some('Z' | 'X'))
     }
 
     /// Kills exactly this process, if it is still there.

@@ -95,7 +95,10 @@ async fn launch(prepared: NativePrepared) -> Result<Running, SandboxError> {
     refuse_broken(&outside)?;
 
     // The word: until here nothing but the launcher has run.
-    let go = async { stdin.write_all(&[GO]).await?; stdin.flush().await };
+    let go = async {
+        stdin.write_all(&[GO]).await?;
+        stdin.flush().await
+    };
     go.await.map_err(|error| failed("let the guest go", error.to_string()))?;
     Ok(running(prepared, child, first, (stdin, stdout, stderr), outside))
 }

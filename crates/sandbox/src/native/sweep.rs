@@ -77,7 +77,11 @@ fn processes(run_dir: &Path, label: &Label) -> Vec<ProcessId> {
 }
 
 /// Removes everything of a sandbox and proves it.
-pub(super) async fn remove(runs_root: &Path, instance: &InstanceId, run: &RunId) -> TeardownOutcome {
+pub(super) async fn remove(
+    runs_root: &Path,
+    instance: &InstanceId,
+    run: &RunId,
+) -> TeardownOutcome {
     let run_dir = runs_root.join(run.as_str());
     match try_remove(&run_dir, instance, run).await {
         Ok(true) => TeardownOutcome::Removed,

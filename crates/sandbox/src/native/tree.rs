@@ -16,10 +16,8 @@ use rustix::io::Errno;
 /// the top of the tree and removed from there.
 pub const WALK_DEPTH: usize = 64;
 
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Removes `path` and everything below it. Nothing happens when it does not exist.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {

@@ -50,10 +50,7 @@ impl Bench {
             rustix::process::geteuid().is_root(),
             "needs: root (this suite makes real users, mounts and cgroups)"
         );
-        Self {
-            temp: tempfile::tempdir().unwrap(),
-            instance: InstanceId::from_entropy(entropy()),
-        }
+        Self { temp: tempfile::tempdir().unwrap(), instance: InstanceId::from_entropy(entropy()) }
     }
 
     pub(crate) fn engine(&self, command: &[&str]) -> NativeEngine {
@@ -103,7 +100,8 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let (engine, instance) = (self.engine(&[]), self.instance.clone());
         let sweep = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 for found in engine.list(&instance).await.unwrap() {
                     engine.remove(&found).await;
@@ -125,7 +123,11 @@ pub(crate) fn engine_at(runs_root: &Path, command: &[&str]) -> NativeEngine {
 
 pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_cofferdam-launch");
 
-pub(crate) fn spec_at(runs_root: &Path, instance: &InstanceId, resources: &Resources) -> SandboxSpec {
+pub(crate) fn spec_at(
+    runs_root: &Path,
+    instance: &InstanceId,
+    resources: &Resources,
+) -> SandboxSpec {
     let run = RunId::from_entropy(entropy());
     SandboxSpec {
         run_dir: runs_root.join(run.as_str()),

@@ -69,7 +69,8 @@ async fn host_sees_the_first_process_as_10001() {
 
 #[tokio::test]
 async fn only_loopback_exists_and_it_is_up() {
-    let out = inside("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; cat /proc/net/if_inet6").await;
+    let out =
+        inside("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; cat /proc/net/if_inet6").await;
     let mut lines = out.lines();
     assert_eq!(lines.next(), Some("lo"));
     assert!(lines.all(|l| l.ends_with(" lo")), "{out}");
@@ -148,7 +149,8 @@ async fn nothing_is_writable_but_the_work_places() {
 async fn landlock_refuses_what_mounts_and_modes_allow() {
     let bench = Bench::new();
     let open = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(open.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(open.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .unwrap();
     std::fs::write(open.path().join("old"), "").unwrap();
     std::os::unix::fs::chown(open.path().join("old"), Some(10001), Some(10001)).unwrap();
     let script = "cd /dev/extra && stat -c %a . && \
@@ -180,8 +182,20 @@ async fn nothing_else_of_the_host_is_visible() {
     assert_eq!(lines.next(), Some("agent"), "{out}");
     for name in lines.next().unwrap_or_default().split(' ').filter(|n| !n.is_empty()) {
         let known = [
-            "bin", "cofferdam", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin",
-            "sys", "tmp", "usr", "work",
+            "bin",
+            "cofferdam",
+            "dev",
+            "etc",
+            "lib",
+            "lib32",
+            "lib64",
+            "libx32",
+            "proc",
+            "sbin",
+            "sys",
+            "tmp",
+            "usr",
+            "work",
         ];
         assert!(known.contains(&name), "{name} in {out}");
     }
@@ -189,9 +203,11 @@ async fn nothing_else_of_the_host_is_visible() {
 
 #[tokio::test]
 async fn certificates_and_tools_of_the_userland_work() {
-    let out = inside("git --version | cut -c1-3; test -s /etc/ssl/certs/ca-certificates.crt && echo ca; \
+    let out = inside(
+        "git --version | cut -c1-3; test -s /etc/ssl/certs/ca-certificates.crt && echo ca; \
          awk 'BEGIN{print \"awk\"}'; cp /usr/bin/true /tmp/t && /tmp/t && echo exec; \
-         stat -c %U /work; python3 -c 'print(1)' >/dev/null 2>&1; perl -e 'print \"perl\\n\"'")
+         stat -c %U /work; python3 -c 'print(1)' >/dev/null 2>&1; perl -e 'print \"perl\\n\"'",
+    )
     .await;
     assert_eq!(out, "git\nca\nawk\nexec\nagent\nperl\n");
 }

@@ -179,7 +179,11 @@ async fn reused_process_number_is_not_killed() {
 
 #[expect(clippy::disallowed_methods, reason = "a bystander process of the test")]
 fn spawn_cat() -> std::process::Child {
-    std::process::Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    std::process::Command::new("/bin/cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 #[tokio::test]

@@ -22,7 +22,8 @@ async fn process_limit_stops_a_bounded_fork_loop() {
 async fn memory_limit_ends_with_oom_killed() {
     let bench = Bench::new();
     let resources = Resources { memory_bytes: 64 << 20, ..small() };
-    let outcome = bench.run("exec perl -e '$x = \"a\" x (512<<20); print length $x'", &resources).await;
+    let outcome =
+        bench.run("exec perl -e '$x = \"a\" x (512<<20); print length $x'", &resources).await;
     assert!(outcome.exit.oom_killed, "{outcome:?}");
     assert_eq!(outcome.exit.signal, Some(libc::SIGKILL), "{outcome:?}");
 }
@@ -43,7 +44,8 @@ async fn tmp_is_bounded_and_counts_as_memory() {
 
 #[tokio::test]
 async fn open_files_and_core_are_limited() {
-    let out = Bench::new().run("ulimit -n; ulimit -Hn; ulimit -c; ulimit -Hc", &small()).await.stdout;
+    let out =
+        Bench::new().run("ulimit -n; ulimit -Hn; ulimit -c; ulimit -Hc", &small()).await.stdout;
     assert_eq!(out, "256\n256\n0\n0\n");
 }
 

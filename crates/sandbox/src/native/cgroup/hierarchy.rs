@@ -58,7 +58,11 @@ impl Hierarchies {
                         .collect();
                     free.retain(|c| !here.contains(c));
                     if !here.is_empty() {
-                        list.push(Base { path: mount.point, version: Version::V1, controllers: here });
+                        list.push(Base {
+                            path: mount.point,
+                            version: Version::V1,
+                            controllers: here,
+                        });
                     }
                 }
                 _ => {}

@@ -61,7 +61,10 @@ impl RunCgroups {
         for controller in Controller::ALL {
             let status = statuses.iter().find(|(c, _)| *c == controller).map_or_else(
                 || LayerStatus::Absent {
-                    reason: format!("no {} controller is available to this user", controller.name()),
+                    reason: format!(
+                        "no {} controller is available to this user",
+                        controller.name()
+                    ),
                 },
                 |(_, status)| status.clone(),
             );
@@ -175,7 +178,12 @@ fn write(file: &Path, content: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).truncate(true).open(file)?.write_all(content.as_bytes())
 }
 
-fn apply(version: Version, controller: Controller, directory: &Path, limits: &Limits) -> LayerStatus {
+fn apply(
+    version: Version,
+    controller: Controller,
+    directory: &Path,
+    limits: &Limits,
+) -> LayerStatus {
     let outcome = match (version, controller) {
         (Version::V1, Controller::Memory) => memory_v1(directory, limits.memory_bytes),
         (Version::V2, Controller::Memory) => memory_v2(directory, limits.memory_bytes),
@@ -190,9 +198,9 @@ fn apply(version: Version, controller: Controller, directory: &Path, limits: &Li
 
 fn read_number(directory: &Path, file: &str) -> io::Result<u64> {
     let text = fs::read_to_string(directory.join(file))?;
-    text.trim().parse().map_err(|_not_a_number| {
-        io::Error::other(format!("{file} reads {:?}", text.trim()))
-    })
+    text.trim()
+        .parse()
+        .map_err(|_not_a_number| io::Error::other(format!("{file} reads {:?}", text.trim())))
 }
 
 /// In force when the kernel shows a limit that is not above what was asked for.
@@ -266,5 +274,9 @@ fn cpu_v2(directory: &Path, limits: &Limits) -> io::Result<LayerStatus> {
 }
 
 fn cpu(quota: u64, period: u64, limits: &Limits) -> LayerStatus {
-    at_most("processor time", quota.saturating_mul(CPU_PERIOD_US) / period.max(1), limits.cpu_quota_us())
+    at_most(
+        "processor time",
+        quota.saturating_mul(CPU_PERIOD_US) / period.max(1),
+        limits.cpu_quota_us(),
+    )
 }

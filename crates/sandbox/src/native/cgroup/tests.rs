@@ -128,8 +128,16 @@ fn oom_kill_is_read_in_both_versions() {
     };
     assert!(oom_killed(&at("a", "memory.events", "oom 3\noom_kill 1\noom_group_kill 0\n")));
     assert!(!oom_killed(&at("b", "memory.events", "oom 3\noom_kill 0\noom_group_kill 2\n")));
-    assert!(oom_killed(&at("c", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")));
-    assert!(!oom_killed(&at("d", "memory.oom_control", "oom_kill_disable 1\nunder_oom 1\noom_kill 0\n")));
+    assert!(oom_killed(&at(
+        "c",
+        "memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
+    )));
+    assert!(!oom_killed(&at(
+        "d",
+        "memory.oom_control",
+        "oom_kill_disable 1\nunder_oom 1\noom_kill 0\n"
+    )));
     assert!(!oom_killed(&[temp.path().join("gone")]));
 }
 
@@ -139,7 +147,8 @@ const HYBRID: &str = "\
 41 33 0:34 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
 43 33 0:36 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
-const UNIFIED: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+const UNIFIED: &str =
+    "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
 #[test]
 fn hybrid_layout_uses_version_1_for_all_three() {

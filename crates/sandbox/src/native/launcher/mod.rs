@@ -41,7 +41,9 @@ impl<T, E: Display> Stage<T> for Result<T, E> {
 #[must_use]
 pub fn main(arguments: &[std::ffi::OsString]) -> ExitCode {
     let outcome = match arguments {
-        [path] => load(Path::new(path)).and_then(|(spec, hardening)| parent::run(&spec, &hardening)),
+        [path] => {
+            load(Path::new(path)).and_then(|(spec, hardening)| parent::run(&spec, &hardening))
+        }
         _ => Err(Failure {
             stage: "arguments".to_owned(),
             detail: "started by the native engine, with the path of a launch file".to_owned(),

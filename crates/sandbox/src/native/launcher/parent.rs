@@ -31,8 +31,8 @@ pub(super) fn run(spec: &LaunchSpec, hardening: &Hardening) -> Result<ExitCode, 
     }
     sys::unshare(UnshareFlags::NEWPID).stage("make a process-id namespace")?;
     // One byte lets the child go; its end tells that this process is gone.
-    let (waiting, release) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .stage("make a pipe")?;
+    let (waiting, release) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).stage("make a pipe")?;
     match sys::fork().stage("fork")? {
         Forked::Child => {
             drop(release);
@@ -121,7 +121,8 @@ fn wait(grace_ms: u64, child: &OwnedFd, host: &OwnedFd) {
                 watched.push((Watched::Input, PollFd::from_borrowed_fd(stdin, PollFlags::empty())));
             }
             if !error_gone {
-                watched.push((Watched::Error, PollFd::from_borrowed_fd(stderr, PollFlags::empty())));
+                watched
+                    .push((Watched::Error, PollFd::from_borrowed_fd(stderr, PollFlags::empty())));
             }
         }
         let (names, mut fds): (Vec<Watched>, Vec<PollFd<'_>>) = watched.into_iter().unzip();

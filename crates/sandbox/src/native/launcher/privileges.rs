@@ -37,7 +37,8 @@ pub(super) fn drop_user(as_root: bool, hardening: &Hardening) -> Result<bool, Fa
         // Counted per user namespace since Linux 5.14, so that it bounds this sandbox alone. Before
         // that it counts all processes of the user, and would keep the guest from starting.
         if counts_processes_per_namespace() {
-            lower(Resource::Nproc, hardening.limits.pids, hardening.limits.pids).stage("limit nproc")?;
+            lower(Resource::Nproc, hardening.limits.pids, hardening.limits.pids)
+                .stage("limit nproc")?;
         }
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
@@ -82,7 +83,8 @@ fn lower(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
 pub(super) fn restrict_files(hardening: &Hardening) -> Result<LandlockOutcome, Failure> {
     let all = AccessFs::from_write(LANDLOCK_ABI);
     let existing = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
-    let of = |writing| hardening.landlock.iter().filter(move |r| r.writing == writing).map(|r| r.path);
+    let of =
+        |writing| hardening.landlock.iter().filter(move |r| r.writing == writing).map(|r| r.path);
     let status = Ruleset::default()
         .handle_access(all)
         .and_then(|r| r.scope(Scope::from_all(LANDLOCK_ABI)))

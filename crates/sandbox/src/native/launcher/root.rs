@@ -28,11 +28,8 @@ const ROOT_OPTIONS: &str = "size=16m,nr_inodes=8k,mode=755";
 /// Builds the root below the run's directory and makes it this process's root.
 pub(super) fn enter(spec: &LaunchSpec, hardening: &Hardening) -> Result<(), Failure> {
     // Nothing done from here on shows on the host.
-    rustix::mount::mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )
-    .stage("make mounts private")?;
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .stage("make mounts private")?;
     let top = spec.run_dir.join(files::ROOT);
     mount("tmpfs", &top, MountFlags::NOSUID | MountFlags::NODEV, ROOT_OPTIONS)?;
     match &spec.root {
@@ -41,7 +38,11 @@ pub(super) fn enter(spec: &LaunchSpec, hardening: &Hardening) -> Result<(), Fail
     }
     let (work, guest) = (spec.run_dir.join(files::WORK), spec.guest.as_path());
     bind_directory(&work, &inside(&top, hardening.work), NO_SUID | NO_DEV, false)?;
-    bind_file(guest, &inside(&top, cofferdam_wire::layout::GUEST_BIN), READ_ONLY | NO_SUID | NO_DEV)?;
+    bind_file(
+        guest,
+        &inside(&top, cofferdam_wire::layout::GUEST_BIN),
+        READ_ONLY | NO_SUID | NO_DEV,
+    )?;
     devices(&top)?;
     for tmpfs in &hardening.tmpfs {
         mount_tmpfs(&top, tmpfs)?;
@@ -51,7 +52,8 @@ pub(super) fn enter(spec: &LaunchSpec, hardening: &Hardening) -> Result<(), Fail
     }
     // The tmpfs of /dev gets its mount points first and is closed then; the nodes are mounts of
     // their own.
-    sys::set_mount_attributes(&top.join("dev"), READ_ONLY | NO_EXEC | NO_DEV, false).stage("close /dev")?;
+    sys::set_mount_attributes(&top.join("dev"), READ_ONLY | NO_EXEC | NO_DEV, false)
+        .stage("close /dev")?;
     processes(&top, hardening)?;
     for view in &spec.cgroup_views {
         let target = inside(&top, "/sys/fs/cgroup").join(&view.inside);
@@ -160,12 +162,9 @@ fn processes(top: &Path, hardening: &Hardening) -> Result<(), Failure> {
         match kind(&target).stage(format!("look at {path}"))? {
             // There is no sysfs here, and not every kernel has every file.
             Kind::Missing => {}
-            Kind::Directory => mount(
-                "tmpfs",
-                &target,
-                MountFlags::RDONLY | flags,
-                "size=0,nr_inodes=2,mode=555",
-            )?,
+            Kind::Directory => {
+                mount("tmpfs", &target, MountFlags::RDONLY | flags, "size=0,nr_inodes=2,mode=555")?
+            }
             Kind::Other => {
                 rustix::mount::mount_bind("/dev/null", &target).stage(format!("mask {path}"))?;
                 sys::set_mount_attributes(&target, READ_ONLY | NO_SUID | NO_EXEC, false)

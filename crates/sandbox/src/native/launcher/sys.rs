@@ -32,7 +32,11 @@ pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
 
 /// Sets attributes (`MOUNT_ATTR_*`) on the mount at `path`, and below it when `recursive`. Other
 /// attributes stay, so that what the host had locked remains locked. Needs Linux 5.12.
-pub(super) fn set_mount_attributes(path: &Path, attributes: u64, recursive: bool) -> io::Result<()> {
+pub(super) fn set_mount_attributes(
+    path: &Path,
+    attributes: u64,
+    recursive: bool,
+) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let request =
         libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
@@ -89,9 +93,8 @@ pub(super) fn drop_bounding_set() -> io::Result<()> {
 /// Marks every descriptor above 2 to be closed by the next `execve`.
 pub(super) fn close_all_on_exec() -> io::Result<()> {
     // SAFETY: nothing is closed now; no descriptor above 2 is meant to outlive the execve.
-    let result = unsafe {
-        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -105,7 +105,8 @@ pub(super) fn from_directory(top: &Path, from: &Path) -> Result<(), Failure> {
     for item in fs::read_dir(from).stage(stage())? {
         names.push(item.stage(stage())?.file_name());
         if names.len() > ROOT_ENTRIES {
-            return Err(io::Error::other(format!("more than {ROOT_ENTRIES} entries"))).stage(stage());
+            return Err(io::Error::other(format!("more than {ROOT_ENTRIES} entries")))
+                .stage(stage());
         }
     }
     for name in names {
