@@ -60,6 +60,8 @@ impl Authority for Quarantine {
         ("core.protectNTFS", "true"),
         ("core.symlinks", "false"),
         ("core.bigFileThreshold", "16m"),
+        ("core.packedGitLimit", "1g"),
+        ("core.packedGitWindowSize", "32m"),
         ("core.attributesFile", "/dev/null"),
         ("core.excludesFile", "/dev/null"),
         ("pack.threads", "2"),

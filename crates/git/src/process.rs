@@ -20,7 +20,7 @@ use crate::escape;
 
 /// Address space of a process that reads a sandbox's objects, bytes. Past it git fails to allocate and
 /// the call fails.
-pub const MAX_QUARANTINE_MEMORY_BYTES: u64 = 16 << 30;
+pub const MAX_QUARANTINE_MEMORY_BYTES: u64 = 8 << 30;
 
 /// Largest file that such a process may write, bytes. Past it git is ended by a signal and the call
 /// fails.

@@ -139,9 +139,21 @@ impl Checkout {
     /// # Errors
     /// [`WorkspaceError::Unborn`].
     pub async fn head(&self) -> Result<ObjectId, WorkspaceError> {
-        objects::commit_named(&self.git, "HEAD")
-            .await?
-            .ok_or_else(|| WorkspaceError::Unborn(self.top.clone()))
+        if let Some(head) = objects::commit_named(&self.git, "HEAD").await? {
+            return Ok(head);
+        }
+        let named = self
+            .git
+            .call("rev-parse")
+            .args(["--verify", "--quiet", "HEAD"])
+            .accept(&[0, 1])
+            .run()
+            .await?;
+        if named.code == 0 {
+            // It names a commit that cannot be read: git says why.
+            self.git.call("cat-file").args(["commit", "HEAD"]).run().await?;
+        }
+        Err(WorkspaceError::Unborn(self.top.clone()))
     }
 
     /// The current branch; `None` when `HEAD` is detached or its name is not UTF-8.

@@ -22,6 +22,9 @@ pub(crate) const MAX_LISTING_BYTES: usize = 512 << 20;
 /// Most remarks of one kind; the rest is counted.
 pub(crate) const MAX_NOTES: usize = 64;
 
+/// How often staging is tried while files change under it.
+const STAGE_ATTEMPTS: u32 = 3;
+
 /// A tree and the temporary index that it was written from.
 #[derive(Debug)]
 pub(crate) struct Staged {
@@ -80,15 +83,41 @@ pub(crate) async fn stage_all(
     notes: &mut Vec<SnapshotNote>,
 ) -> Result<Staged, WorkspaceError> {
     let index = scratch.file("worktree.index");
-    copy_index(checkout, &index)?;
-    let submodules = submodules(checkout, &index).await?;
-    let nested = nested_repositories(checkout, &index).await?;
-    let mut call = checkout
-        .git()
-        .call("add")
-        .arg("--all")
-        .var(GitVar::IndexFile, &index)
-        .within(MAX_LONG_CALL);
+    let mut attempt = 1;
+    let (submodules, nested) = loop {
+        match add_all(checkout, scratch, &index).await {
+            Ok(found) => break found,
+            // Files come and go while something builds in the checkout.
+            Err(WorkspaceError::Stage(error)) if attempt < STAGE_ATTEMPTS => {
+                tracing::debug!(%error, attempt, "staging again");
+                attempt += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let call = checkout.git().call("write-tree").var(GitVar::IndexFile, &index);
+    let output = scratch.catching(call).run().await?;
+    let tree = objects::id_in("write-tree", &output)?;
+    note_submodules(checkout, &submodules, notes).await;
+    note_nested(&nested, notes);
+    Ok(Staged { index, tree })
+}
+
+/// Paths as git stores them.
+type Paths = Vec<Vec<u8>>;
+
+/// Stages into a fresh copy of the index; returns submodules and nested repositories.
+async fn add_all(
+    checkout: &Checkout,
+    scratch: &ScratchDir,
+    index: &Path,
+) -> Result<(Paths, Paths), WorkspaceError> {
+    let _ = std::fs::remove_file(index);
+    copy_index(checkout, index)?;
+    let submodules = submodules(checkout, index).await?;
+    let nested = nested_repositories(checkout, index).await?;
+    let mut call =
+        checkout.git().call("add").arg("--all").var(GitVar::IndexFile, index).within(MAX_LONG_CALL);
     if !submodules.is_empty() || !nested.is_empty() {
         let mut pathspecs = b":(top)\0".to_vec();
         for path in submodules.iter().chain(&nested) {
@@ -99,12 +128,7 @@ pub(crate) async fn stage_all(
         call = call.args(["--pathspec-from-file=-", "--pathspec-file-nul"]).stdin(pathspecs);
     }
     scratch.catching(call).run().await.map_err(WorkspaceError::Stage)?;
-    let call = checkout.git().call("write-tree").var(GitVar::IndexFile, &index);
-    let output = scratch.catching(call).run().await?;
-    let tree = objects::id_in("write-tree", &output)?;
-    note_submodules(checkout, &submodules, notes).await;
-    note_nested(&nested, notes);
-    Ok(Staged { index, tree })
+    Ok((submodules, nested))
 }
 
 async fn submodules(checkout: &Checkout, index: &Path) -> Result<Vec<Vec<u8>>, WorkspaceError> {

@@ -45,14 +45,32 @@ impl ApplyLock {
 pub(super) struct IndexLock {
     file: File,
     path: PathBuf,
+    /// Says in `.git/cofferdam` which lock is ours, for the next apply when this one is killed.
+    owned: PathBuf,
     done: bool,
 }
 
 impl IndexLock {
-    pub(super) fn take(git_dir: &Path) -> Result<Self, ApplyError> {
+    /// Takes it. The caller holds the [`ApplyLock`] of `room`.
+    pub(super) fn take(git_dir: &Path, room: &Path) -> Result<Self, ApplyError> {
         let path = git_dir.join("index.lock");
+        let owned = room.join("index.lock.owned");
+        // Whoever wrote this note had the apply lock, and is dead: we hold it now.
+        let ours = std::fs::read_to_string(&owned).ok();
+        if ours.is_some() && ours == identity(&path) {
+            let _ = std::fs::remove_file(&path);
+        }
+        let lock = Self::create(path, owned)?;
+        if let Some(identity) = identity(&lock.path) {
+            std::fs::write(&lock.owned, identity)
+                .map_err(|e| WorkspaceError::io("written", &lock.owned, e))?;
+        }
+        Ok(lock)
+    }
+
+    fn create(path: PathBuf, owned: PathBuf) -> Result<Self, ApplyError> {
         match OpenOptions::new().create_new(true).write(true).open(&path) {
-            Ok(file) => Ok(Self { file, path, done: false }),
+            Ok(file) => Ok(Self { file, path, owned, done: false }),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                 Err(ApplyError::IndexLocked(path))
             }
@@ -80,5 +98,15 @@ impl Drop for IndexLock {
         if !self.done {
             let _ = std::fs::remove_file(&self.path);
         }
+        let _ = std::fs::remove_file(&self.owned);
     }
+}
+
+/// Place, inode and time of birth: together no other file ever has them. `None` where the file system
+/// does not tell, and then a lock is never taken for ours.
+fn identity(path: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = path.symlink_metadata().ok()?;
+    let born = metadata.created().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(format!("{} {} {}", path.display(), metadata.ino(), born.as_nanos()))
 }

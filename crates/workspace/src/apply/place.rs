@@ -39,7 +39,7 @@ pub(super) async fn place(work: &Work<'_>, plan: &Plan) -> Result<(), ApplyError
     let touched = touched(work, plan).await?;
     refuse_to_overwrite(checkout.top(), &touched)?;
     hand_over(work, plan).await?;
-    let mut lock = IndexLock::take(checkout.git_dir())?;
+    let mut lock = IndexLock::take(checkout.git_dir(), &checkout.room()?)?;
     if checkout.head().await? != *work.head || index_bytes(checkout)? != plan.index_bytes {
         return Err(ApplyError::Moved);
     }

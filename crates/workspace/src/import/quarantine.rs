@@ -1,7 +1,7 @@
 //! The quarantine: a bare repository in the run's own directory, where a bundle is opened and judged.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -17,10 +17,15 @@ use super::{
 use crate::bundle::{self, Header};
 use crate::paths::{self, PathFault};
 use crate::snapshot::BUNDLE_REF;
-use crate::stage::MAX_LISTING_BYTES;
 
 /// Says that a directory is a quarantine of ours and may be removed.
 const MARKER: &str = "cofferdam-quarantine";
+
+/// File in the quarantine that lists objects of the person which fsck passes over.
+const KNOWN_OBJECTS: &str = "cofferdam-known-objects";
+
+/// Most bytes of a listing in the quarantine; past it the bundle is refused and kept.
+const MAX_IMPORT_LISTING_BYTES: usize = 192 << 20;
 
 /// A ref of the bundle, by its place in the quarantine.
 pub(super) struct Fetched {
@@ -110,7 +115,7 @@ pub(super) async fn take_base(
 ) -> Result<(), ImportReason> {
     let base = |error| ImportReason::Base { path: base_bundle.to_owned(), error };
     let refspec = format!("{BUNDLE_REF}:{BUNDLE_REF}");
-    fetch(git, base_bundle, &[refspec], false).await.map_err(base)?;
+    fetch(git, base_bundle, &[refspec]).await.map_err(base)?;
     let found = git
         .call("rev-parse")
         .args(["--verify", "--quiet", BUNDLE_REF])
@@ -129,21 +134,66 @@ async fn fetch(
     git: &Git<Quarantine>,
     from: &Path,
     refspecs: &[String],
-    check: bool,
 ) -> Result<(), cofferdam_git::GitError> {
-    let check = if check { "true" } else { "false" };
     git.call("fetch")
         .args(["--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance"])
         .args(["--no-recurse-submodules", "--atomic", "--end-of-options"])
         .arg(from)
         .args(refspecs)
-        .config("transfer.fsckObjects", check)
-        .config("fetch.fsckObjects", check)
+        // Not every git checks the objects of a bundle, and none lets exceptions through here:
+        // `check_objects` does it.
+        .config("transfer.fsckObjects", "false")
+        .config("fetch.fsckObjects", "false")
         .from_local_files()
         .within(MAX_LONG_CALL)
         .run()
         .await
         .map(drop)
+}
+
+/// Names of the packs in the quarantine.
+fn packs(git: &Git<Quarantine>) -> Result<BTreeSet<OsString>, ImportReason> {
+    let place = git.directory().join("objects/pack");
+    let list = || -> std::io::Result<BTreeSet<OsString>> {
+        let mut names = BTreeSet::new();
+        for entry in std::fs::read_dir(&place)? {
+            let name = entry?.file_name();
+            if name.as_bytes().ends_with(b".pack") {
+                names.insert(name);
+            }
+        }
+        Ok(names)
+    };
+    list().map_err(|e| ImportReason::io("read", &place, e))
+}
+
+/// Git's fsck over every object of the packs that are not in `before`.
+async fn check_objects(
+    git: &Git<Quarantine>,
+    request: &ImportRequest<'_>,
+    before: &BTreeSet<OsString>,
+) -> Result<(), ImportReason> {
+    // New trees may name the `.gitmodules` that the person has already, and git looks into it.
+    let known = git.directory().join(KNOWN_OBJECTS);
+    let modules = modules_of(git, &request.base).await?;
+    let line = modules.map(|id| format!("{id}\n")).unwrap_or_default();
+    std::fs::write(&known, line).map_err(|e| ImportReason::io("written", &known, e))?;
+    let after = packs(git)?;
+    for name in after.difference(before) {
+        git.call("index-pack")
+            // Relative to the quarantine, where git runs: the list may not have a space in its path.
+            .arg(format!("--strict=skiplist={KNOWN_OBJECTS}"))
+            .args(["-o", "cofferdam-check.idx"])
+            .arg(Path::new("objects/pack").join(name))
+            .within(MAX_LONG_CALL)
+            .run()
+            .await
+            .map_err(ImportReason::Objects)?;
+        for name in ["cofferdam-check.idx", "cofferdam-check.rev"] {
+            let _ = std::fs::remove_file(git.directory().join(name));
+        }
+    }
+    Ok(())
 }
 
 /// Opens the run's bundle: prerequisites first, then objects, checked by git.
@@ -176,7 +226,9 @@ pub(super) async fn take_bundle(
         })
         .collect();
     let refspecs: Vec<String> = fetched.iter().map(|f| format!("{}:{}", f.name, f.local)).collect();
-    fetch(git, file, &refspecs, true).await.map_err(ImportReason::Objects)?;
+    let before = packs(git)?;
+    fetch(git, file, &refspecs).await.map_err(ImportReason::Objects)?;
+    check_objects(git, request, &before).await?;
     for f in &fetched {
         let output = git.call("rev-parse").args(["--verify", "--quiet", &f.local]).run().await?;
         let found = crate::objects::id_in("rev-parse", &output)?;
@@ -224,7 +276,7 @@ async fn sizes(git: &Git<Quarantine>, tips: &[&str], base: &str) -> Result<(), I
         .args(["--objects", "--no-object-names"])
         .args(tips)
         .arg(base)
-        .limit(MAX_LISTING_BYTES)
+        .limit(MAX_IMPORT_LISTING_BYTES)
         .within(MAX_LONG_CALL)
         .run()
         .await?;
@@ -232,7 +284,7 @@ async fn sizes(git: &Git<Quarantine>, tips: &[&str], base: &str) -> Result<(), I
         .call("cat-file")
         .args(["--batch-check=%(objectsize)", "--buffer"])
         .stdin(listed.stdout)
-        .limit(MAX_LISTING_BYTES)
+        .limit(MAX_IMPORT_LISTING_BYTES)
         .within(MAX_LONG_CALL)
         .run()
         .await?;
@@ -257,7 +309,7 @@ async fn changed_paths(
         .args(["--stdin", "--root", "-m", "-r", "-z", "--raw", "--no-renames", "--no-commit-id"])
         .arg("--no-ext-diff")
         .stdin(commits)
-        .limit(MAX_LISTING_BYTES)
+        .limit(MAX_IMPORT_LISTING_BYTES)
         .within(MAX_LONG_CALL)
         .run()
         .await?;

@@ -461,6 +461,36 @@ fn contents(repo: &Repo<'_>, paths: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn an_apply_that_was_killed_in_the_middle_is_finished_by_the_next() {
+    use std::os::unix::fs::MetadataExt as _;
+    let world = World::new();
+    let repo = world.repo("repo", &[("a", LINES), ("b", "1\n"), ("c", "1\n")]);
+    repo.write("a", &edited("2", "mine"));
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("a", &inside.read("a").replace("14", "agent"));
+    inside.write("b", "agent\n");
+    inside.write("new", "agent\n");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    // Files were partly written, HEAD had not moved, git's lock was held.
+    repo.write("a", &inside.read("a"));
+    repo.write("new", "agent\n");
+    repo.write(".git/index.lock", "");
+    let lock = repo.dir.join(".git/index.lock").symlink_metadata().unwrap();
+    let born = lock.created().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let path = repo.dir.join(".git/index.lock");
+    let note = format!("{} {} {born}", path.display(), lock.ino());
+    repo.write(".git/cofferdam/index.lock.owned", &note);
+    applied(&checkout, &snapshot).await.unwrap();
+    assert_eq!(repo.status(), " M a");
+    assert_eq!(repo.read("a"), inside.read("a"));
+    assert_eq!(repo.git(&["show", "HEAD:a"]) + "\n", edited("14", "agent"));
+    assert!(!repo.exists(".git/index.lock"));
+    assert!(!repo.exists(".git/cofferdam/index.lock.owned"));
+}
+
+#[tokio::test]
 async fn a_linked_worktree_applies_to_its_own_branch() {
     let world = World::new();
     let repo = world.repo("repo", &[("a", "1\n")]);

@@ -48,6 +48,17 @@ async fn each_thing_that_is_no_checkout_has_its_own_code() {
 }
 
 #[tokio::test]
+async fn a_damaged_head_is_not_taken_for_a_repository_without_commits() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("a", "1")]);
+    let head = repo.head();
+    let (dir, file) = head.as_str().split_at(2);
+    repo.remove(&format!(".git/objects/{dir}/{file}"));
+    let error = refused(&world, &repo.dir).await;
+    assert_eq!(error.code(), "GIT-006", "{error}");
+}
+
+#[tokio::test]
 async fn a_bare_repository_planted_inside_a_checkout_is_not_entered() {
     let world = World::new();
     let repo = world.repo("repo", &[("a", "1")]);

@@ -155,6 +155,24 @@ async fn a_truncated_or_damaged_bundle_is_refused_and_kept() {
 }
 
 #[tokio::test]
+async fn a_bundle_that_announces_too_many_objects_is_refused_before_it_is_opened() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("a", "1")]);
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("a", "2");
+    inside.commit("one");
+    let refs = pack(&inside, &snapshot, &["HEAD"]);
+    let mut bytes = fs::read(world.bundle_out()).unwrap();
+    let count = bytes.windows(4).position(|w| w == b"PACK").unwrap() + 8;
+    bytes[count..count + 4].copy_from_slice(&u32::MAX.to_be_bytes());
+    fs::write(world.bundle_out(), bytes).unwrap();
+    let error =
+        import(request(&checkout, &world, &snapshot, refs, inside.head())).await.unwrap_err();
+    assert_eq!(error.code(), "WORK-101", "{:?}", error.reason);
+}
+
+#[tokio::test]
 async fn a_bundle_on_commits_that_the_snapshot_lacks_is_refused() {
     let world = World::new();
     let repo = world.repo("repo", &[("a", "1")]);

@@ -59,6 +59,8 @@ async fn a_dirty_tree_travels_whole_and_stays_byte_identical() {
     repo.write("edited", "stashed\n");
     repo.git(&["stash", "-q"]);
     make_dirty(&repo);
+    // Another git at work does not disturb.
+    repo.write(".git/index.lock", "");
     let before = repo.photograph_all();
     let (_, snapshot) = repo.snapshot().await;
     assert_eq!(repo.photograph_all(), before, "repository changed");
@@ -267,6 +269,23 @@ async fn line_endings_follow_the_persons_rules() {
     apply(&checkout, &run_id(), request).await.unwrap();
     assert_eq!(repo.read("a"), "1\r\n2\r\n");
     assert_eq!(repo.status(), "?? b");
+}
+
+#[tokio::test]
+async fn a_file_behind_a_filter_travels_as_it_is_committed() {
+    let world = World::new();
+    let repo = world.repo("repo", &[(".gitattributes", "*.big filter=store\n")]);
+    repo.git(&["config", "filter.store.clean", "echo pointer; cat >/dev/null"]);
+    repo.git(&["config", "filter.store.required", "true"]);
+    repo.write("x.big", "large content\n");
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let file = std::fs::File::options().write(true).open(repo.dir.join("x.big")).unwrap();
+    file.set_modified(long_ago).unwrap();
+    repo.commit("pointer");
+    assert_eq!(repo.git(&["show", "HEAD:x.big"]), "pointer");
+    let (_, snapshot) = repo.snapshot().await;
+    assert_eq!(snapshot.base, snapshot.head);
+    assert_eq!(snapshot.notes, [SnapshotNote::FiltersOff { names: vec!["store".into()] }]);
 }
 
 #[tokio::test]
