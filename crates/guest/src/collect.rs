@@ -11,7 +11,7 @@ use cofferdam_run::ids::ObjectId;
 use cofferdam_wire::{Manifest, ManifestRef, WorkspaceSpec};
 
 use crate::git::{Git, GitError};
-use crate::limits::{GIT_CALL, GIT_LONG_CALL, MANIFEST_BYTES, MANIFEST_REFS};
+use crate::limits::{GIT_ADD, GIT_CALL, GIT_LONG_CALL, MANIFEST_BYTES, MANIFEST_REFS};
 use crate::log;
 use crate::places::Places;
 
@@ -112,10 +112,14 @@ async fn try_commit_leftovers(places: &Places, git: &Git) -> Result<bool, GitErr
     for lock in ["index.lock", "HEAD.lock"] {
         let _ = std::fs::remove_file(places.repo.join(".git").join(lock));
     }
-    if let Err(error) = git.run_within(&["add", "--all"], GIT_LONG_CALL).await {
-        // One path that git cannot take must not cost the others.
-        log::line(&error.to_string());
-        git.ask(&["add", "--all", "--ignore-errors"], GIT_LONG_CALL).await?;
+    match git.run_within(&["add", "--all"], GIT_ADD).await {
+        Ok(_) => {}
+        Err(error @ GitError::Failed { .. }) => {
+            // One path that git cannot take must not cost the others.
+            log::line(&error.to_string());
+            git.ask(&["add", "--all", "--ignore-errors"], GIT_ADD).await?;
+        }
+        Err(error) => return Err(error),
     }
     let staged = git.ask(&["diff", "--cached", "--quiet", "--no-ext-diff"], GIT_LONG_CALL).await?;
     if staged.code == 0 {

@@ -7,15 +7,17 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam_link::Link;
 use cofferdam_wire::StreamOpen;
-use tokio::io::copy_bidirectional_with_sizes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, copy_buf, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::limits::{DOOR_BUFFER, MODEL_CONNECTIONS, PROXY_CONNECTIONS};
+use crate::limits::{AFTER_ANSWER, DOOR_BUFFER, MODEL_CONNECTIONS, PROXY_CONNECTIONS};
 use crate::places::Places;
 use crate::talk;
 
@@ -50,28 +52,96 @@ async fn serve(listener: TcpListener, link: Link, kind: StreamOpen, limit: usize
         while connections.try_join_next().is_some() {}
         let Ok((connection, _)) = listener.accept().await else {
             // Out of descriptors, most likely; a connection that ends makes room.
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let (link, kind) = (link.clone(), kind.clone());
         connections.spawn(async move {
-            carry(connection, &link, &kind).await;
+            connect(connection, &link, &kind).await;
             drop(slot);
         });
     }
 }
 
-/// Carries both ways, each with its own end, until both have ended or one has failed.
-async fn carry(mut connection: TcpStream, link: &Link, kind: &StreamOpen) {
-    let Ok(mut stream) = talk::open_stream(link, kind).await else {
-        let _ = connection.set_zero_linger();
-        return;
+async fn connect(mut connection: TcpStream, link: &Link, kind: &StreamOpen) {
+    let carried = match talk::open_stream(link, kind).await {
+        Ok(stream) => {
+            let _ = connection.set_nodelay(true);
+            carry(&mut connection, stream, AFTER_ANSWER).await
+        }
+        Err(error) => Err(io::Error::other(error)),
     };
-    let _ = connection.set_nodelay(true);
-    let carried =
-        copy_bidirectional_with_sizes(&mut connection, &mut stream, DOOR_BUFFER, DOOR_BUFFER).await;
     if carried.is_err() {
         // The agent's end must see a reset: a plain end would pass for a whole answer.
         let _ = connection.set_zero_linger();
+    }
+}
+
+/// Carries both ways, each with its own end, until both have ended or one has failed. Once the
+/// host has ended its half, the agent has `after` to end its own: a reset by the host cannot be
+/// seen while nothing is written.
+async fn carry<A, B>(agent: &mut A, host: B, after: Duration) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let (from_agent, mut to_agent) = split(agent);
+    let (from_host, mut to_host) = split(host);
+    let up = async {
+        copy_buf(&mut BufReader::with_capacity(DOOR_BUFFER, from_agent), &mut to_host).await?;
+        to_host.shutdown().await
+    };
+    let down = async {
+        copy_buf(&mut BufReader::with_capacity(DOOR_BUFFER, from_host), &mut to_agent).await?;
+        to_agent.shutdown().await
+    };
+    tokio::pin!(up, down);
+    tokio::select! {
+        up = &mut up => {
+            up?;
+            down.await
+        }
+        down = &mut down => {
+            down?;
+            timeout(after, up).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_half_ends_by_itself() {
+        let (mut near, mut agent) = duplex(64);
+        let (host, mut far) = duplex(64);
+        let carried =
+            tokio::spawn(async move { carry(&mut near, host, Duration::from_secs(60)).await });
+        agent.write_all(b"ask").await.unwrap();
+        agent.shutdown().await.unwrap();
+        let mut asked = String::new();
+        far.read_to_string(&mut asked).await.unwrap();
+        far.write_all(b"answer").await.unwrap();
+        far.shutdown().await.unwrap();
+        let mut answered = String::new();
+        agent.read_to_string(&mut answered).await.unwrap();
+        assert_eq!((asked.as_str(), answered.as_str()), ("ask", "answer"));
+        carried.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn connection_that_the_agent_forgets_after_the_answer_is_cut() {
+        let (mut near, mut agent) = duplex(64);
+        let (host, mut far) = duplex(64);
+        far.write_all(b"answer").await.unwrap();
+        far.shutdown().await.unwrap();
+        let carried = carry(&mut near, host, Duration::from_millis(1)).await;
+        assert_eq!(carried.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let mut answered = [0; 6];
+        agent.read_exact(&mut answered).await.unwrap();
+        assert_eq!(&answered, b"answer");
     }
 }

@@ -11,6 +11,10 @@ pub(crate) const MODEL_CONNECTIONS: usize = 48;
 /// Bytes copied at a time between a door and its stream, per direction.
 pub(crate) const DOOR_BUFFER: usize = 32 << 10;
 
+/// How long a connection is kept after the host has ended its half: time for the agent to end its
+/// own. Then it is cut, so that forgotten connections do not fill the door.
+pub(crate) const AFTER_ANSWER: Duration = Duration::from_secs(30);
+
 /// Bytes read at a time from the agent's output. Decoded and escaped it stays far under a frame.
 pub(crate) const OUTPUT_CHUNK: usize = 16 << 10;
 
@@ -44,6 +48,9 @@ pub(crate) const KILL: Duration = Duration::from_secs(5);
 
 /// How long one git call of import or collect may take, unless it moves objects. Then it is killed.
 pub(crate) const GIT_CALL: Duration = Duration::from_secs(120);
+
+/// How long taking the agent's leftovers into the index may take. Then they are not committed.
+pub(crate) const GIT_ADD: Duration = Duration::from_secs(5 * 60);
 
 /// How long a git call that moves objects may take. Then it is killed.
 pub(crate) const GIT_LONG_CALL: Duration = Duration::from_secs(15 * 60);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Ending, LinkError};
 use crate::limits::{
     CONNECTION_WINDOW, ERROR_RESETS, GUEST_STREAMS, INCOMING_QUEUE, MAX_FRAME, MAX_HEADER_LIST,
-    REMEMBERED_RESETS, SEND_BUFFER, STREAM_WINDOW,
+    REMEMBERED_RESETS, SEND_BUFFER, SMALL_FRAME_BUDGET, STREAM_WINDOW,
 };
 use crate::stream::LinkStream;
 use crate::{Incoming, Life, Link, Opener, header, life_and_death};
@@ -51,6 +51,7 @@ where
         .max_frame_size(MAX_FRAME)
         .max_header_list_size(MAX_HEADER_LIST)
         .max_send_buffer_size(SEND_BUFFER)
+        .data_frame_budget(SMALL_FRAME_BUDGET)
         .max_concurrent_reset_streams(REMEMBERED_RESETS)
         .max_local_error_reset_streams(Some(ERROR_RESETS))
         .enable_push(false)

@@ -21,7 +21,7 @@ use crate::header::{self, Ask};
 use crate::limits::{
     CONNECTION_WINDOW, ERROR_RESETS, HANDSHAKE_TIMEOUT, HOST_STREAMS, INCOMING_QUEUE, MAX_FRAME,
     MAX_HEADER_LIST, MAX_STREAMS, OPEN_TIMEOUT, PENDING_RESETS, REMEMBERED_RESETS, SEND_BUFFER,
-    STREAM_WINDOW,
+    SMALL_FRAME_BUDGET, STREAM_WINDOW,
 };
 use crate::stream::LinkStream;
 use crate::{Incoming, Life, Link, Opener, life_and_death};
@@ -103,6 +103,7 @@ where
         .max_header_list_size(MAX_HEADER_LIST)
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buffer_size(SEND_BUFFER)
+        .data_frame_budget(SMALL_FRAME_BUDGET)
         .max_concurrent_reset_streams(REMEMBERED_RESETS)
         .max_pending_accept_reset_streams(PENDING_RESETS)
         .max_local_error_reset_streams(Some(ERROR_RESETS));

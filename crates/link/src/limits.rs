@@ -21,6 +21,10 @@ pub const STREAM_WINDOW: u32 = 256 << 10;
 /// fill its own window, so that no reader can stop another. At the limit all writers wait.
 pub const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
 
+/// What small unread DATA frames may cost, in bytes that they fall short of 256 each: enough for
+/// one stream whose window is full of single bytes. Past it the link ends.
+pub const SMALL_FRAME_BUDGET: usize = 72 << 20;
+
 /// Bytes of one stream that wait for the underlying io. At the limit the writer waits.
 pub const SEND_BUFFER: usize = 256 << 10;
 

@@ -139,6 +139,19 @@ async fn unread_streams_do_not_stall_another() {
 }
 
 #[tokio::test]
+async fn unread_stream_of_single_bytes_does_not_end_the_link() {
+    let mut ends = ends().await;
+    let mut dripping = ends.guest.open(b"").await.unwrap();
+    let (_, _unread) = ends.at_host.next().await.unwrap();
+    for _ in 0..STREAM_WINDOW {
+        dripping.write_all(b"x").await.unwrap();
+    }
+    let stream = ends.guest.open(b"").await.unwrap();
+    let (_, other) = ends.at_host.next().await.unwrap();
+    tokio::join!(both_ways(stream, 1, 2, 1_000_000), both_ways(other, 2, 1, 1_000_000));
+}
+
+#[tokio::test]
 async fn writer_waits_for_its_reader() {
     let mut ends = ends().await;
     let mut writer = ends.guest.open(b"").await.unwrap();
