@@ -7,6 +7,7 @@
 
 mod error;
 mod hand_over;
+mod inspect;
 mod quarantine;
 
 use std::path::{Path, PathBuf};
@@ -103,7 +104,7 @@ async fn attempt(request: &ImportRequest<'_>) -> Result<Imported, ImportReason> 
     let git = quarantine::create(request).await?;
     quarantine::take_base(&git, request, &base_bundle).await?;
     let fetched = quarantine::take_bundle(&git, request, &bundle, &header).await?;
-    quarantine::inspect(&git, request, &fetched).await?;
+    inspect::inspect(&git, request, &fetched).await?;
     let commits = quarantine::count(&git, request).await?;
     let subjects = quarantine::subjects(&git, request).await?;
     let sides = hand_over::hand_over(&git, request, fetched).await?;

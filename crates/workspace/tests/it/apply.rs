@@ -491,6 +491,59 @@ async fn an_apply_that_was_killed_in_the_middle_is_finished_by_the_next() {
 }
 
 #[tokio::test]
+async fn a_sha256_repository_applies_and_nothing_is_left_but_the_lock_file() {
+    let world = World::new();
+    let repo = world.repo_with("repo", &[("a", LINES)], &["--object-format=sha256"]);
+    repo.write("a", &edited("2", "mine"));
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("a", &inside.read("a").replace("14", "agent"));
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    applied(&checkout, &snapshot).await.unwrap();
+    assert_eq!(repo.read("a"), inside.read("a"));
+    assert_eq!(repo.status(), " M a");
+    repo.git(&["fsck", "--strict"]);
+    let left = std::fs::read_dir(repo.dir.join(".git/cofferdam")).unwrap();
+    let names: Vec<_> = left.map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["apply.lock"]);
+}
+
+#[tokio::test]
+async fn a_detached_head_moves_by_itself() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("a", "1\n")]);
+    let main = repo.head();
+    repo.git(&["checkout", "-q", "--detach"]);
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("a", "2\n");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    applied(&checkout, &snapshot).await.unwrap();
+    assert_eq!(repo.head(), inside.head());
+    assert_eq!(repo.id("refs/heads/main"), main);
+    assert_eq!(repo.status(), "");
+}
+
+#[tokio::test]
+async fn a_renamed_file_takes_the_runs_change_along() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("old", LINES)]);
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.write("old", &edited("2", "agent"));
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    repo.git(&["mv", "old", "new"]);
+    repo.commit("rename");
+    applied(&checkout, &snapshot).await.unwrap();
+    assert_eq!(repo.read("new"), edited("2", "agent"));
+    assert!(!repo.exists("old"));
+    assert_eq!(repo.status(), "");
+}
+
+#[tokio::test]
 async fn a_linked_worktree_applies_to_its_own_branch() {
     let world = World::new();
     let repo = world.repo("repo", &[("a", "1\n")]);

@@ -289,6 +289,48 @@ async fn a_file_behind_a_filter_travels_as_it_is_committed() {
 }
 
 #[tokio::test]
+async fn a_sparse_checkout_travels_whole_and_stays_sparse() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("in/a", "1\n"), ("out/b", "1\n"), ("top", "1\n")]);
+    repo.git(&["sparse-checkout", "set", "--cone", "in"]);
+    assert!(!repo.exists("out/b"));
+    repo.write("in/new", "dirty\n");
+    let before = repo.photograph_all();
+    let (checkout, snapshot) = repo.snapshot().await;
+    assert_eq!(repo.photograph_all(), before);
+    assert_eq!(snapshot.uncommitted_paths, 1);
+    let inside = sandbox(&world, &snapshot);
+    inside.write("out/b", "agent\n");
+    inside.write("in/a", "agent\n");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    let request = ApplyRequest { base: snapshot.base, as_branch: None };
+    apply(&checkout, &run_id(), request).await.unwrap();
+    assert_eq!(repo.read("in/a"), "agent\n");
+    assert_eq!(repo.git(&["show", "HEAD:out/b"]), "agent");
+    assert!(!repo.exists("out/b"), "still outside of the checkout");
+    assert_eq!(repo.status(), "?? in/new");
+}
+
+#[tokio::test]
+async fn a_repository_with_reftable_travels() {
+    let world = World::new();
+    let repo = world.repo_with("repo", &[("a", "1\n")], &["--ref-format=reftable"]);
+    repo.write("b", "dirty\n");
+    let before = repo.photograph_all();
+    let (checkout, snapshot) = repo.snapshot().await;
+    assert_eq!(repo.photograph_all(), before);
+    let inside = sandbox(&world, &snapshot);
+    inside.write("a", "agent\n");
+    inside.commit("one");
+    bring_back(&checkout, &snapshot, &inside).await.unwrap();
+    let request = ApplyRequest { base: snapshot.base, as_branch: None };
+    apply(&checkout, &run_id(), request).await.unwrap();
+    assert_eq!(repo.git(&["log", "--format=%s"]), "one\nfirst");
+    assert_eq!(repo.status(), "?? b");
+}
+
+#[tokio::test]
 async fn a_large_tree_travels() {
     let world = World::new();
     let repo = world.repo("repo", &[("a", "1")]);
