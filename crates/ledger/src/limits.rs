@@ -13,14 +13,24 @@ pub const MAX_FACT_BYTES: usize = 1 << 20;
 pub const MAX_REPEATABLE_FACTS: u64 = 20_000;
 
 /// Bytes of repeatable facts kept per run, as JSON. Further ones are counted.
-pub const MAX_REPEATABLE_FACT_BYTES: u64 = 64 << 20;
+pub const MAX_REPEATABLE_FACT_BYTES: u64 = 16 << 20;
 
 /// Facts per run that are not repeatable. A further one is refused with `LEDGER-010`.
 pub const MAX_SINGLE_FACTS: u64 = 1_000;
 
 /// Bytes of facts per run that are not repeatable, as JSON. A further one is refused with
 /// `LEDGER-010`.
-pub const MAX_SINGLE_FACT_BYTES: u64 = 64 << 20;
+pub const MAX_SINGLE_FACT_BYTES: u64 = 16 << 20;
+
+// Whatever can be stored can be sealed into a record that can be verified: sequence number, time and
+// two digests take less than 300 bytes of an entry.
+const _: () = assert!(
+    MAX_REPEATABLE_FACT_BYTES
+        + MAX_SINGLE_FACT_BYTES
+        + 300 * (MAX_REPEATABLE_FACTS + MAX_SINGLE_FACTS)
+        + (8 << 20)
+        < cofferdam_run::record::MAX_RECORD_BYTES as u64
+);
 
 /// Bytes of one chunk of output. A larger one is stored as several events.
 pub const MAX_OUTPUT_CHUNK_BYTES: usize = 64 << 10;

@@ -26,7 +26,7 @@ pub use verify::{EntryFault, Verified, VerifyError, verify};
 pub const RECORD_SCHEMA: &str = "cofferdam.record/1";
 
 /// Size of a record document, bytes. A larger one is refused before it is parsed.
-pub const MAX_RECORD_BYTES: usize = 256 << 20;
+pub const MAX_RECORD_BYTES: usize = 64 << 20;
 
 /// Entries of a record. A document with more is refused.
 pub const MAX_RECORD_ENTRIES: usize = 100_000;
@@ -52,6 +52,7 @@ pub struct Entry {
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Always `cofferdam.record/1`.
+    #[schemars(extend("const" = RECORD_SCHEMA))]
     pub schema: String,
     /// The run.
     pub run: RunId,

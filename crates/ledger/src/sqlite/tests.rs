@@ -324,6 +324,7 @@ async fn one_failing_write_does_not_spoil_its_group() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(&dir).await;
     ledger.create_run(new_run(1, Mode::Unattended)).await.unwrap();
+    let release = hold_writer(&ledger).await;
     let mut writes = Vec::new();
     for n in 0..300u32 {
         let ledger = ledger.clone();
@@ -335,6 +336,10 @@ async fn one_failing_write_does_not_spoil_its_group() {
             (n, write.await)
         }));
     }
+    while ledger.inner.writer.waiting() < 300 {
+        tokio::task::yield_now().await;
+    }
+    drop(release);
     let mut good = Vec::new();
     for write in writes {
         let (n, result) = write.await.unwrap();
@@ -352,6 +357,58 @@ async fn one_failing_write_does_not_spoil_its_group() {
     stored.sort_unstable();
     good.sort_unstable();
     assert_eq!(stored, good);
+}
+
+/// Everything written until the sender is dropped waits, and then shares one transaction.
+async fn hold_writer(ledger: &Ledger) -> std::sync::mpsc::Sender<()> {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (begun, waiting) = tokio::sync::oneshot::channel();
+    let (ledger, mut begun) = (ledger.clone(), Some(begun));
+    tokio::spawn(async move {
+        let hold = ledger.write(move |_| {
+            if let Some(begun) = begun.take() {
+                let _ = begun.send(());
+                // Ends with an error when the sender is dropped, which is what is meant.
+                let _ = held.recv();
+            }
+            Ok(())
+        });
+        hold.await
+    });
+    waiting.await.unwrap();
+    release
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_loses_the_whole_transaction_costs_the_others_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir).await;
+    let release = hold_writer(&ledger).await;
+    let mut writes = tokio::task::JoinSet::new();
+    for n in 0..10u32 {
+        let ledger = ledger.clone();
+        writes.spawn(async move {
+            if n == 5 {
+                // As SQLite does by itself on some errors of the disk.
+                let lost = ledger.write(|c| {
+                    c.execute_batch("ROLLBACK")?;
+                    Err::<(), _>(LedgerError::Misuse { what: "on purpose" })
+                });
+                assert_eq!(lost.await.unwrap_err().code(), "LEDGER-012");
+            } else {
+                ledger.create_run(new_run(n, Mode::Unattended)).await.unwrap();
+            }
+        });
+    }
+    // All are in the queue once the spawned tasks have nothing left to do but wait.
+    while ledger.inner.writer.waiting() < 10 {
+        tokio::task::yield_now().await;
+    }
+    drop(release);
+    while let Some(write) = writes.join_next().await {
+        write.unwrap();
+    }
+    assert_eq!(ledger.list(ListFilter::default(), 100).await.unwrap().len(), 9);
 }
 
 #[tokio::test(flavor = "multi_thread")]

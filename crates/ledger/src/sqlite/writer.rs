@@ -29,6 +29,12 @@ impl Writer {
         Ok(Self { jobs })
     }
 
+    /// Writes in the queue.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.jobs.max_capacity() - self.jobs.capacity()
+    }
+
     /// Runs `work` inside a transaction and returns once that is on the disk. `work` may run more
     /// than once; what an earlier run wrote is rolled back by then. It is carried out even when the
     /// caller stops waiting.

@@ -1,5 +1,7 @@
 //! The record: sealing, verifying, and every way of tampering that the chain must show.
 
+use proptest::prelude::*;
+use proptest::sample::Index;
 use serde_json::{Value, json};
 
 use super::{EntryFault, RECORD_SCHEMA, VerifyError, canonical, entry_digest, record_schema, seal, verify};
@@ -205,6 +207,35 @@ fn the_digest_of_a_known_entry_does_not_change() {
         record.entries[0].prev
     );
     assert_eq!(record.head, crate::ids::Digest::of(by_hand.as_bytes()));
+}
+
+proptest! {
+    /// One changed, dropped or added byte anywhere is found, unless it changes nothing that is said.
+    #[test]
+    fn no_single_byte_can_be_changed(place in any::<Index>(), byte in any::<u8>(), how in 0u8..3) {
+        let original = sealed().to_string();
+        let mut bytes = original.clone().into_bytes();
+        let place = place.index(bytes.len());
+        match how {
+            0 => bytes[place] = byte,
+            1 => { bytes.remove(place); }
+            _ => bytes.insert(place, byte),
+        }
+        let Ok(text) = String::from_utf8(bytes) else { return Ok(()) };
+        if let Ok(verified) = verify(&text) {
+            let same: Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(same, sealed());
+            prop_assert_eq!(verified.record.to_json(), original);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_verifier_panic(text in any::<String>(), entries in any::<Vec<i64>>()) {
+        let _ = verify(&text);
+        let mut document = sealed();
+        document["entries"] = json!(entries);
+        check(&document).unwrap_err();
+    }
 }
 
 #[test]
