@@ -109,8 +109,6 @@ refusal_codes! {
     Gatewayed = "EGRESS-024", 403, Policy, "This host is reached through the model gateway only.";
     /// An IPv6 literal, which no rule can name.
     Ipv6Literal = "EGRESS-025", 403, Policy, "IPv6 addresses cannot be admitted. Use a host name.";
-    /// The run is ending: the door is shut.
-    Shut = "EGRESS-026", 503, Policy, "The run's network access has ended.";
     /// Too many connections at once.
     TooManyStreams = "EGRESS-027", 503, Policy, "Too many connections at once. Try again later.";
     /// The name has no address.

@@ -15,8 +15,11 @@ use cofferdam_broker::{RunToken, Secret};
 use cofferdam_policy::{DialTarget, EgressPolicy, NamePermit, Services};
 use cofferdam_run::Fact;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::time::timeout;
 
 pub(crate) const PUBLIC: &str = "93.184.216.34";
+/// How long a test waits for an end that must come. Only a failing test waits that long.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// `run:secret-token`.
 pub(crate) const AUTH: &str = "Proxy-Authorization: Basic cnVuOnNlY3JldC10b2tlbg==\r\n";
 
@@ -192,7 +195,8 @@ pub(crate) fn get(path: &str) -> String {
 
 pub(crate) async fn read_all(io: &mut DuplexStream) -> String {
     let mut bytes = Vec::new();
-    io.read_to_end(&mut bytes).await.unwrap();
+    let reading = timeout(PATIENCE, io.read_to_end(&mut bytes));
+    assert!(reading.await.is_ok(), "open after {:?}", String::from_utf8_lossy(&bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
