@@ -4,7 +4,7 @@
 //! must never touch a sandbox of another instance.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use cofferdam_run::engine::EngineKind;
@@ -123,6 +123,13 @@ pub trait Engine: Send + Sync {
     async fn prepare(&self, spec: &SandboxSpec) -> Result<Box<dyn Prepared>, SandboxError>;
     /// All sandboxes of an instance, running or not.
     async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError>;
+    /// Ends everything in one that was found and moves the repository in its work volume to `to`, as
+    /// [`Control::salvage`] does: for a run whose host was lost. To be called before
+    /// [`Engine::remove`]. `false` when there is nothing to save.
+    async fn salvage(&self, found: &Found, to: &Path) -> Result<bool, SandboxError> {
+        let _nothing_to_move = (found, to);
+        Ok(false)
+    }
     /// Removes one that was found; [`TeardownOutcome::Removed`] only when it is proven gone.
     async fn remove(&self, found: &Found) -> TeardownOutcome;
 }
@@ -171,7 +178,7 @@ pub trait Control: Send {
     /// Moves or copies the repository in the work volume to the directory `to`, which does not exist yet.
     /// `false` when there is nothing to save. Called after everything in the sandbox has ended; never
     /// follows a link out of the volume.
-    async fn salvage(&mut self, to: &std::path::Path) -> Result<bool, SandboxError> {
+    async fn salvage(&mut self, to: &Path) -> Result<bool, SandboxError> {
         let _ = to;
         Ok(false)
     }

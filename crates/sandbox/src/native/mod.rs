@@ -14,6 +14,7 @@ mod prepare;
 mod probe;
 mod process;
 mod running;
+mod salvage;
 mod sweep;
 mod tree;
 
@@ -141,6 +142,10 @@ impl Engine for NativeEngine {
 
     async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError> {
         sweep::list(&self.config.runs_root, instance)
+    }
+
+    async fn salvage(&self, found: &Found, to: &Path) -> Result<bool, SandboxError> {
+        salvage::take(&self.config.runs_root, &found.instance, &found.run, to).await
     }
 
     async fn remove(&self, found: &Found) -> TeardownOutcome {

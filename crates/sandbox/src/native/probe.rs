@@ -102,27 +102,27 @@ fn failure(error: &SandboxError) -> Problem {
         what = format!("{what}: {source}");
     }
     let fix = match error {
-        SandboxError::Launch { stage, .. }
-            if stage.contains("namespace") || stage.contains("map") =>
-        {
-            user_namespace_fix()
-        }
+        // Where the kernel says no depends on the switch that is off; the way out does not.
+        SandboxError::Launch { .. } => user_namespace_fix(),
         other => other.hint(),
     };
     Problem { what, fix }
 }
 
-/// Which of the usual switches keeps an ordinary user from making namespaces.
+/// Which of the usual switches keeps an ordinary user from making namespaces. Root lacks the right
+/// only inside another container.
 fn user_namespace_fix() -> String {
     let reads =
         |path: &str, value: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
-    if reads("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+    if rustix::process::geteuid().is_root() {
+        "run on the machine itself, not inside a container, or use the docker engine".to_owned()
+    } else if reads("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "sudo sysctl -w kernel.unprivileged_userns_clone=1".to_owned()
     } else if reads("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
         "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0".to_owned()
     } else if reads("/proc/sys/user/max_user_namespaces", "0") {
         "sudo sysctl -w user.max_user_namespaces=15000".to_owned()
     } else {
-        "run on the machine itself as root, or use the docker engine".to_owned()
+        "run as root, or use the docker engine".to_owned()
     }
 }

@@ -1,6 +1,5 @@
 //! Starting a prepared sandbox, looking at it before its first instruction, and control over it.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::handoff::{GO, LaunchReport, REPORT_BYTES, files};
 use super::outside::{self, Launched};
 use super::prepare::NativePrepared;
 use super::process::ProcessId;
-use super::{cgroup, io_error, label, sweep};
+use super::{cgroup, io_error, label, salvage, sweep};
 use crate::engine::{Control, Running, SandboxExit};
 use crate::error::SandboxError;
 
@@ -25,8 +24,6 @@ use crate::error::SandboxError;
 pub const LAUNCH_MS: u64 = 30_000;
 /// Most bytes of a failed launcher's last words that go into the error; the rest is dropped.
 const LAST_WORDS: u64 = 4_096;
-/// Name of the repository in the volume: the last part of [`cofferdam_wire::layout::REPO`].
-const REPO_NAME: &str = "repo";
 
 pub(super) async fn start(prepared: NativePrepared) -> Result<Running, SandboxError> {
     let (runs_root, label) = (prepared.runs_root.clone(), prepared.label.clone());
@@ -218,23 +215,9 @@ impl Control for NativeControl {
     }
 
     async fn salvage(&mut self, to: &Path) -> Result<bool, SandboxError> {
-        // Nothing may write there while it is moved, whatever the caller believes.
         self.first.kill();
         self.wait().await;
-        let from = self.runs_root.join(self.run.as_str()).join(files::WORK);
-        let repository = from.join(REPO_NAME);
-        match std::fs::symlink_metadata(&repository) {
-            // The guest may have put a link in its place: that leads nowhere that is its own.
-            Ok(meta) if meta.is_dir() => {}
-            Ok(_) => return Ok(false),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(io_error("look at", &repository)(error)),
-        }
-        // A directory without write permission cannot be moved by an ordinary user.
-        std::fs::set_permissions(&repository, std::fs::Permissions::from_mode(0o700))
-            .map_err(io_error("open", &repository))?;
-        std::fs::rename(&repository, to).map_err(io_error("move the repository to", to))?;
-        Ok(true)
+        salvage::take(&self.runs_root, &self.instance, &self.run, to).await
     }
 
     async fn teardown(mut self: Box<Self>) -> TeardownOutcome {

@@ -110,6 +110,22 @@ async fn try_remove(run_dir: &Path, instance: &InstanceId, run: &RunId) -> Resul
     Ok(true)
 }
 
+/// Ends everything that a sandbox still runs, and removes nothing. `false` when there is no label of
+/// it.
+pub(super) async fn end_all(
+    run_dir: &Path,
+    instance: &InstanceId,
+    run: &RunId,
+) -> Result<bool, String> {
+    let label = Label::read(run_dir).map_err(|e| format!("label in {}: {e}", run_dir.display()))?;
+    let Some(label) = label.filter(|label| label.instance == *instance && label.run == *run) else {
+        return Ok(false);
+    };
+    end(&processes(run_dir, &label)).await?;
+    cgroup::empty(&cgroup::directories_of(&Hierarchies::detect(), instance, run)).await?;
+    Ok(true)
+}
+
 /// Kills the recorded processes and waits until they have ended.
 async fn end(processes: &[ProcessId]) -> Result<(), String> {
     let mut waited = 0;

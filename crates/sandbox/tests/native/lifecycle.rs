@@ -99,6 +99,26 @@ async fn salvage_moves_the_repository_and_never_a_link() {
     assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
 }
 
+#[tokio::test]
+async fn work_of_a_found_sandbox_is_saved_once_all_of_it_has_ended() {
+    let bench = Bench::new();
+    let kept = tempfile::tempdir().unwrap();
+    // Writes on and on: moved while it runs, the directory would be in use.
+    let script = "mkdir /work/repo; cd /work/repo; echo up; while :; do echo x > f; done";
+    let mut running = bench.start(script, &small()).await;
+    running.stdout.read_exact(&mut [0; 3]).await.unwrap();
+    let engine = bench.engine(&[]);
+    let found = engine.list(&bench.instance).await.unwrap().remove(0);
+    let to = kept.path().join("work");
+    assert!(engine.salvage(&found, &to).await.unwrap());
+    assert!(to.join("f").exists());
+    assert!(!engine.list(&bench.instance).await.unwrap()[0].running);
+    assert_eq!(engine.remove(&found).await, TeardownOutcome::Removed);
+    assert!(to.join("f").exists());
+    assert!(!engine.salvage(&found, &kept.path().join("again")).await.unwrap());
+    assert_eq!(running.control.wait().await.signal, Some(libc::SIGKILL));
+}
+
 fn saved_file_exists(bench: &Bench) -> bool {
     let run = std::fs::read_dir(bench.temp.path()).unwrap().next().unwrap().unwrap().path();
     std::fs::read(run.join("work/repo/f")).is_ok_and(|content| content == b"x\n")

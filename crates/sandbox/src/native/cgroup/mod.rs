@@ -14,7 +14,7 @@ use cofferdam_run::ids::{InstanceId, RunId};
 use cofferdam_run::posture::LayerReport;
 
 pub(crate) use hierarchy::Hierarchies;
-pub(crate) use removal::remove;
+pub(crate) use removal::{empty, remove};
 
 use super::handoff::CgroupView;
 

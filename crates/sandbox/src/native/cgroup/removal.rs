@@ -66,7 +66,7 @@ fn rmdir_empty(parent: &Path, rmdir: &impl Fn(&Path) -> io::Result<()>) -> io::R
 }
 
 /// Kills until nothing is left.
-async fn empty(directories: &[PathBuf]) -> Result<(), String> {
+pub(crate) async fn empty(directories: &[PathBuf]) -> Result<(), String> {
     let mut waited = 0;
     loop {
         let mut left = Vec::new();
