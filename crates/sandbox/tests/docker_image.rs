@@ -162,15 +162,18 @@ async fn an_image_named_by_digest_is_built_on_and_works() {
 }
 
 #[tokio::test]
-async fn a_base_that_brings_its_own_volume_is_refused() {
+async fn a_base_that_brings_volumes_or_build_steps_is_refused_before_a_build() {
     let lab = Lab::shell("true").await;
-    let base =
-        build(&lab.docker, "FROM scratch\nCOPY Dockerfile /x\nVOLUME /data\n", &HashMap::new())
-            .await;
-    let spec = SandboxSpec { root: RootSource::Image(base.clone()), ..lab.spec() };
-    let error = lab.engine.prepare(&spec).await.err().unwrap();
-    assert_eq!(error.code(), "SANDBOX-002");
-    remove_image(&lab.docker, &base).await;
+    for (more, named) in [("VOLUME /data", "/data"), ("ONBUILD RUN touch /x", "ONBUILD")] {
+        let dockerfile = format!("FROM scratch\nCOPY Dockerfile /x\n{more}\n");
+        let base = build(&lab.docker, &dockerfile, &HashMap::new()).await;
+        let spec = SandboxSpec { root: RootSource::Image(base.clone()), ..lab.spec() };
+        let error = lab.engine.prepare(&spec).await.err().unwrap();
+        assert_eq!(error.code(), "SANDBOX-002");
+        assert!(error.to_string().contains(named), "{error}");
+        // Would fail if anything had been built on it.
+        remove_image(&lab.docker, &base).await;
+    }
 }
 
 #[tokio::test]

@@ -44,6 +44,19 @@ async fn ten_megabytes_come_back_byte_for_byte_and_half_close_ends_the_program()
 }
 
 #[tokio::test]
+async fn a_small_message_is_answered_before_the_next_is_sent() {
+    let lab = Lab::with(&["/bin/cat"]).await;
+    let Running { mut stdin, mut stdout, stderr: _stderr, control, .. } = start(&lab).await;
+    for n in 0u8..50 {
+        stdin.write_all(&[n; 3]).await.unwrap();
+        let mut answer = [0; 3];
+        tokio::time::timeout(PATIENCE, stdout.read_exact(&mut answer)).await.unwrap().unwrap();
+        assert_eq!(answer, [n; 3]);
+    }
+    assert_eq!(control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
 async fn output_and_error_text_arrive_apart() {
     let lab = Lab::shell("echo out; echo err >&2; echo out2; exit 3").await;
     let mut running = start(&lab).await;

@@ -7,11 +7,14 @@
 
 use bollard::container::{AttachContainerResults, LogOutput};
 use futures::StreamExt;
-use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// Bytes buffered per stream; past it the writer waits.
 pub const STREAM_BUFFER: usize = 256 << 10;
+
+/// Bytes moved at a time.
+const PIECE: usize = 64 << 10;
 
 /// The host's ends.
 pub(crate) struct Streams {
@@ -44,11 +47,12 @@ pub(crate) fn split(attached: AttachContainerResults) -> Streams {
             let (mut from_host, mut input) = (from_host, input);
             // Shut down or dropped by the host, or closed by the guest: either way the guest's input
             // ends here.
-            let _ = tokio::io::copy_buf(
-                &mut tokio::io::BufReader::with_capacity(64 << 10, &mut from_host),
-                &mut input,
-            )
-            .await;
+            let mut piece = vec![0; PIECE];
+            while let Ok(n @ 1..) = from_host.read(&mut piece).await {
+                if input.write_all(&piece[..n]).await.is_err() || input.flush().await.is_err() {
+                    break;
+                }
+            }
             let _ = input.shutdown().await;
         }),
         tokio::spawn(async move {

@@ -135,6 +135,11 @@ fn usable_layers(reference: &str, image: &ImageInspect) -> Result<Vec<String>, S
         // Each would become an anonymous volume: writable, without a limit and without our labels.
         return refuse(format!("{reference} declares volumes of its own: {}", volumes.join(", ")));
     }
+    if config.on_build.as_ref().is_some_and(|triggers| !triggers.is_empty()) {
+        return refuse(format!(
+            "{reference} runs steps of its own in every build on top of it (ONBUILD)"
+        ));
+    }
     Ok(layers_of(image))
 }
 

@@ -46,7 +46,7 @@ impl Images {
         recipe: &Recipe,
         guest: GuestLayer,
     ) -> Result<Image, SandboxError> {
-        let base = self.plan_base().await?;
+        let mut base = self.plan_base().await?;
         // The usual case asks no lock: nothing changed and the image is there.
         if let Some(layer) = &base.known
             && let Some(image) = self.find_loaded(recipe, &guest, layer).await?
@@ -55,7 +55,9 @@ impl Images {
         }
         let _here = self.building.lock().await;
         let _elsewhere = BuildLock::take(self.state_dir()).await?;
-        let base = self.plan_base().await?;
+        // Whoever held the lock before may have read the same files. A file that changed meanwhile fails
+        // the write below.
+        base.known = cache::recall(self.state_dir(), &base.key);
         if let Some(layer) = &base.known
             && let Some(image) = self.find_loaded(recipe, &guest, layer).await?
         {

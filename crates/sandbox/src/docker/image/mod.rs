@@ -205,6 +205,10 @@ fn guest_layer(path: &Path) -> Result<GuestLayer, SandboxError> {
         tree.add(Path::new(place), node).map_err(io)?;
     }
     let layer = tree.write_tar(std::io::sink()).map_err(io)?;
+    // The record names the binary by this digest, so it must be what the layer holds.
+    if digest_of_file(path).map_err(io)? != binary {
+        return Err(io(std::io::Error::other("it changed while it was read")));
+    }
     Ok(GuestLayer { tree, layer, binary })
 }
 

@@ -369,9 +369,11 @@ impl Planner {
                 }
             } else if kind.is_file() {
                 // Unreadable files are left out rather than failing everyone who is not root.
-                if fs::File::open(path).is_ok() {
+                if rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok() {
                     let canonical = self.file(path)?;
-                    self.close_over(&canonical, false)?;
+                    if may_be_elf(path, &entry) {
+                        self.close_over(&canonical, false)?;
+                    }
                 }
             }
         }
@@ -480,6 +482,13 @@ impl Planner {
 fn prefix_of(program: &Path) -> Option<PathBuf> {
     let dir = fs::canonicalize(program.parent()?).ok()?;
     dir.parent().map(Path::to_owned)
+}
+
+/// Programs are executable and modules carry `.so` in their names: a look at the name saves opening
+/// thousands of scripts and texts.
+fn may_be_elf(path: &Path, entry: &walkdir::DirEntry) -> bool {
+    let is_module = path.file_name().and_then(OsStr::to_str).is_some_and(|n| n.contains(".so"));
+    is_module || entry.metadata().is_ok_and(|meta| meta.mode() & 0o111 != 0)
 }
 
 fn is_elf(path: &Path) -> io::Result<bool> {
