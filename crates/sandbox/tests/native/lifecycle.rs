@@ -264,6 +264,57 @@ async fn probe_finds_every_layer_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(bench.temp.path()).unwrap().count(), 0);
 }
 
+/// The process that a file of the run's directory names.
+fn recorded(bench: &Bench, file: &str, pick: impl Fn(&serde_json::Value) -> i64) -> i32 {
+    let run = std::fs::read_dir(bench.temp.path()).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(run.join(file)).unwrap();
+    i32::try_from(pick(&serde_json::from_str(&text).unwrap())).unwrap()
+}
+
+#[tokio::test]
+async fn guest_dies_with_its_launcher() {
+    let bench = Bench::new();
+    let mut running = bench.start("trap '' TERM HUP; echo up; sleep 600 & wait", &small()).await;
+    running.stdout.read_exact(&mut [0; 3]).await.unwrap();
+    let launcher = recorded(&bench, "label.json", |v| v["launcher"]["pid"].as_i64().unwrap());
+    let first = recorded(&bench, "child.json", |v| v["pid"].as_i64().unwrap());
+    let first = rustix::process::Pid::from_raw(first).unwrap();
+    let guest = rustix::process::pidfd_open(first, rustix::process::PidfdFlags::empty()).unwrap();
+    let launcher = rustix::process::Pid::from_raw(launcher).unwrap();
+    rustix::process::kill_process(launcher, rustix::process::Signal::KILL).unwrap();
+    // Readable when it has ended.
+    let guest = tokio::io::unix::AsyncFd::with_interest(guest, tokio::io::Interest::READABLE);
+    let _ended = guest.unwrap().readable().await.unwrap();
+    assert_eq!(running.control.wait().await.signal, Some(libc::SIGKILL));
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn sandbox_whose_streams_were_dropped_ends_by_itself() {
+    let bench = Bench::new();
+    let engine =
+        bench.engine(&["/bin/sh", "-c", "trap '' HUP TERM PIPE; sleep 600"]).with_grace_ms(20);
+    let running = engine.prepare(&bench.spec(&small())).await.unwrap().start().await.unwrap();
+    let mut control = running.control;
+    drop((running.stdin, running.stdout, running.stderr));
+    assert_eq!(control.wait().await.signal, Some(libc::SIGKILL));
+    assert_eq!(control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn half_closed_input_does_not_end_the_sandbox() {
+    let bench = Bench::new();
+    let engine =
+        bench.engine(&["/bin/sh", "-c", "cat; sleep 0.3; echo still here"]).with_grace_ms(1);
+    let mut running = engine.prepare(&bench.spec(&small())).await.unwrap().start().await.unwrap();
+    drop(running.stdin);
+    let mut out = String::new();
+    running.stdout.read_to_string(&mut out).await.unwrap();
+    assert_eq!(out, "still here\n");
+    assert_eq!(running.control.wait().await.code, Some(0));
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
 const HOST_ROLE: &str = "COFFERDAM_TEST_HOST_ROLE";
 
 /// Not a fact of its own: the process that the next test kills. It starts a sandbox, says so and
