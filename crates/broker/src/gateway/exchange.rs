@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::call::Call;
 use super::json::Json;
-use super::limits::MAX_ERROR_BODY_BYTES;
+use super::limits::{MAX_ERROR_BODY_BYTES, SMALL_REQUEST_BYTES};
 use super::meter::Ask;
 use super::refusal::{Refusal, codes};
 use super::relay::{self, GuestBody};
@@ -82,9 +82,7 @@ async fn plan(
     })?;
     let read = body::read(&parts.headers, incoming, &shared.large_bodies).await?;
     call.request_bytes(read.bytes.len());
-    let json = Json::parse(&read.bytes).map_err(|e| {
-        Refusal::new(400, codes::MALFORMED, format!("the body is no plain JSON: {e}"))
-    })?;
+    let json = parse(read.bytes.clone()).await?;
     if let Some(model) = json.as_object().and_then(|b| b.text("model")).or(target.model.as_deref())
     {
         call.model(model);
@@ -102,6 +100,20 @@ async fn plan(
     let bytes = admitted.into_body(granted);
     let request = outgoing(shared, parts, &target, stream, bytes)?;
     Ok(Plan::Send { request: Box::new(request), counts, permit })
+}
+
+/// Parses a body; a large one beside the tasks that carry other calls.
+async fn parse(bytes: Bytes) -> Result<Json, Refusal> {
+    let parsed = if bytes.len() > SMALL_REQUEST_BYTES {
+        let task = tokio::task::spawn_blocking(move || Json::parse(&bytes));
+        task.await.map_err(|_| {
+            Refusal::new(500, codes::MALFORMED, "the body could not be parsed; retry")
+        })?
+    } else {
+        Json::parse(&bytes)
+    };
+    parsed
+        .map_err(|e| Refusal::new(400, codes::MALFORMED, format!("the body is no plain JSON: {e}")))
 }
 
 /// The request to the provider, made from nothing.

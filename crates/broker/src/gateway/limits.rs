@@ -41,6 +41,8 @@ pub const MAX_ERROR_BODY_BYTES: usize = 256 << 10;
 pub const MAX_IDLE_UPSTREAM: usize = 8;
 /// Age at which an idle connection to the provider is not used again.
 pub const IDLE_UPSTREAM_AGE: Duration = Duration::from_secs(30);
+/// Time in which a kept connection must be ready for the next request. Past it: a new one is made.
+pub const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Facts about refused calls that a run's record gets. Past it: counted, told once at the end.
 pub const MAX_REFUSAL_FACTS: u64 = 500;
 /// Characters of guest text (path, model id) in a fact. Past it: cut.
@@ -51,6 +53,8 @@ pub const ASSUMED_OUTPUT_TOKENS: u64 = 32_768;
 /// Bound written into a call that names none once less than [`ASSUMED_OUTPUT_TOKENS`] are left: small
 /// enough for the models of each provider.
 pub const INSERTED_OUTPUT_TOKENS: u64 = 8_192;
+/// Tokens by which the reservation of a running call grows at once when it runs past it.
+pub const GROWTH_TOKENS: u64 = 1_024;
 /// Least output worth a call. Where less is left the budget is exhausted.
 pub const MIN_OUTPUT_TOKENS: u64 = 16;
 /// Bytes of text that are counted as one token where a count is needed before or without the

@@ -10,7 +10,7 @@ use cofferdam_run::Budgets;
 use cofferdam_run::limits::Spend;
 use tokio_util::sync::CancellationToken;
 
-use super::limits::INSERTED_OUTPUT_TOKENS;
+use super::limits::GROWTH_TOKENS;
 use super::prices::{Amount, MICRO_USD, Price};
 use super::usage::{Cost, Tokens};
 use crate::log::BrokerLog;
@@ -143,6 +143,16 @@ impl Meter {
         })
     }
 
+    /// Whether so many tokens fit beside what is spent.
+    fn has_tokens(&self, account: &Account, held: u64) -> bool {
+        account.spend.tokens().saturating_add(held) <= self.tokens
+    }
+
+    /// Whether so much money fits beside what is spent.
+    fn has_money(&self, account: &Account, held: Amount) -> bool {
+        self.money.is_none_or(|budget| account.cost.saturating_add(held) <= budget)
+    }
+
     fn exhaust(&self, mut account: MutexGuard<'_, Account>, budget: &'static str) -> Shortage {
         let first = account.exhausted.is_none();
         let budget = *account.exhausted.get_or_insert(budget);
@@ -199,36 +209,49 @@ impl Reservation {
 
     /// Grows it to cover a call that runs past it. Says the shortage when it cannot grow.
     pub(super) fn cover(&mut self, used: Tokens) -> Result<(), Shortage> {
-        let (total, held) = (used.total(), self.input.saturating_add(self.output));
-        let cost = self.price.as_ref().map_or(0, |p| p.cost(&used));
-        if total <= held && cost <= self.cost {
+        let input = self.input.max(used.all_input());
+        if used.all_input() <= self.input
+            && used.output <= self.output
+            && self.cost_of(self.forfeited(used)) <= self.cost
+        {
             return Ok(());
         }
         let mut account = self.meter.account();
-        let more = total.saturating_sub(held).saturating_add(INSERTED_OUTPUT_TOKENS / 8);
-        let more_cost = cost.saturating_sub(self.cost);
-        let spent = account.spend.tokens();
-        let within = |held: u64| spent.saturating_add(held) <= self.meter.tokens;
-        let within_money = |held: Amount| {
-            self.meter.money.is_none_or(|budget| account.cost.saturating_add(held) <= budget)
-        };
-        if within(account.held_tokens.saturating_add(more))
-            && within_money(account.held_cost.saturating_add(more_cost))
-        {
-            account.held_tokens += more;
-            account.held_cost += more_cost;
-            self.output = self.output.saturating_add(more);
-            self.cost = self.cost.saturating_add(more_cost);
-            return Ok(());
+        // As much as it had; else some room ahead, so that not each piece takes the lock; else exactly
+        // what it used. What was reserved for output may turn out to be needed for input.
+        for output in [self.output, used.output.saturating_add(GROWTH_TOKENS), used.output] {
+            let output = output.max(used.output);
+            let cost = self.cost_of(whole(used, input, output));
+            let held = input.saturating_add(output);
+            let held_tokens = account.held_tokens.saturating_sub(self.held()).saturating_add(held);
+            let held_cost = account.held_cost.saturating_sub(self.cost).saturating_add(cost);
+            if self.meter.has_tokens(&account, held_tokens)
+                && self.meter.has_money(&account, held_cost)
+            {
+                account.held_tokens = held_tokens;
+                account.held_cost = held_cost;
+                drop(account);
+                (self.input, self.output, self.cost) = (input, output, cost);
+                return Ok(());
+            }
         }
-        // Alone it would still fit: others hold the rest.
-        if !within(total) {
+        // Alone it might still fit: then others hold the rest.
+        let alone = whole(used, input, used.output);
+        if !self.meter.has_tokens(&account, alone.total()) {
             Err(self.meter.exhaust(account, "tokens"))
-        } else if !within_money(cost) {
+        } else if !self.meter.has_money(&account, self.cost_of(alone)) {
             Err(self.meter.exhaust(account, "money"))
         } else {
             Err(Shortage::Held)
         }
+    }
+
+    fn held(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+
+    fn cost_of(&self, tokens: Tokens) -> Amount {
+        self.price.as_ref().map_or(0, |p| p.cost(&tokens))
     }
 
     /// The call ended and cost this much. Answers what goes into the record.
@@ -252,16 +275,14 @@ impl Reservation {
     }
 
     fn forfeited(&self, seen: Tokens) -> Tokens {
-        let uncached = self.input.saturating_sub(seen.all_input()).saturating_add(seen.input);
-        Tokens { input: uncached, output: seen.output.max(self.output), ..seen }
+        whole(seen, self.input, self.output)
     }
 
     fn close(&mut self, tokens: Tokens, by_size: bool) -> Spend {
         self.open = false;
-        let cost = self.price.as_ref().map_or(0, |p| p.cost(&tokens));
+        let cost = self.cost_of(tokens);
         let mut account = self.meter.account();
-        account.held_tokens =
-            account.held_tokens.saturating_sub(self.input.saturating_add(self.output));
+        account.held_tokens = account.held_tokens.saturating_sub(self.held());
         account.held_cost = account.held_cost.saturating_sub(self.cost);
         account.cost = account.cost.saturating_add(cost);
         let spend = &mut account.spend;
@@ -299,6 +320,17 @@ impl Drop for Reservation {
     }
 }
 
+/// A call that used so much input and output in all, of which this was seen: input of which nobody
+/// said the class is uncached.
+fn whole(seen: Tokens, input: u64, output: u64) -> Tokens {
+    let uncached = input.saturating_sub(seen.all_input()).saturating_add(seen.input);
+    Tokens { input: uncached, output: seen.output.max(output), ..seen }
+}
+
 fn micro_usd(cost: Amount) -> u64 {
     u64::try_from(cost.div_ceil(MICRO_USD)).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+#[path = "meter_tests.rs"]
+mod tests;

@@ -259,6 +259,15 @@ impl ModelGateway {
         self.shared.meter.spend()
     }
 
+    /// Waits until every connection has ended, so that [`Self::spend`] is the last word and each call
+    /// has its fact. Meant for after [`Self::cut`], or after the link has closed; connections that
+    /// come while it waits are closed unread.
+    pub async fn settled(&self) {
+        let all = u32::try_from(limits::MAX_CONNECTIONS).unwrap_or(u32::MAX);
+        // The semaphore is never closed, so this cannot fail.
+        let _all = self.shared.connections.acquire_many(all).await;
+    }
+
     /// Ends all calls at once and admits nothing more. Safe to call again.
     pub fn cut(&self) {
         self.shared.ended.cancel();

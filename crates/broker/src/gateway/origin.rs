@@ -72,7 +72,13 @@ impl Origin {
         let alias = format!("{ALIAS}:{}", authority.port());
         let policy = EgressPolicy::load(&[admitted, alias], &[])
             .map_err(|e| OriginError::Authority(e.to_string()))?;
-        Ok(Self { tls, authority, host_header, prefix: prefix.to_owned(), policy })
+        let origin = Self { tls, authority, host_header, prefix: prefix.to_owned(), policy };
+        if !local && origin.authority.host().literal().is_some() {
+            // Refused here rather than at the first call.
+            let vetted = origin.name_permit()?.vet(&[]);
+            vetted.map_err(|e| OriginError::Destination(e.to_string()))?;
+        }
+        Ok(origin)
     }
 
     /// The permit to look the name up.
@@ -140,6 +146,20 @@ mod tests {
         ] {
             assert!(Origin::parse(url, false).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn an_address_that_is_not_local_must_be_public() {
+        for url in [
+            "https://127.0.0.1",
+            "https://10.0.0.8:8443",
+            "https://169.254.169.254",
+            "https://[::1]",
+        ] {
+            let error = Origin::parse(url, false).unwrap_err();
+            assert!(matches!(error, OriginError::Destination(_)), "{url}: {error:?}");
+        }
+        assert!(Origin::parse("https://8.8.8.8", false).is_ok());
     }
 
     #[test]

@@ -5,8 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 /// Exceptions that the operator names for a run. The default admits none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct GatewayPolicy {
     /// Types of tools and of content to admit on top of the built-in ones, exactly as they stand in a
     /// request: `web_search_20250305`, `server_tool_use`, `web_search_call`, `googleSearch`.

@@ -139,8 +139,11 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // The providers' own clients obey this header before they look at the status.
-        let retry = if self.retry_after.is_some() { "true" } else { "false" };
-        headers.insert("x-should-retry", HeaderValue::from_static(retry));
+        // A provider that fails is left to their own habits.
+        let retry = if self.retry_after.is_some() { Some("true") } else { None };
+        if let Some(retry) = retry.or((self.status < 500).then_some("false")) {
+            headers.insert("x-should-retry", HeaderValue::from_static(retry));
+        }
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }

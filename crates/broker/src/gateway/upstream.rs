@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::limits::{IDLE_UPSTREAM_AGE, MAX_HEADERS, MAX_IDLE_UPSTREAM};
+use super::limits::{IDLE_UPSTREAM_AGE, MAX_HEADERS, MAX_IDLE_UPSTREAM, READY_TIMEOUT};
 use super::origin::Origin;
 use crate::egress::{BoxStream, Dialler, Resolver};
 
@@ -201,7 +201,8 @@ impl Upstream {
             let mut idle = self.idle().pop_back()?;
             let young = idle.since.elapsed() < IDLE_UPSTREAM_AGE;
             // Ready once the end of the last answer was seen; a closed one says so here.
-            if young && idle.connection.sender.ready().await.is_ok() {
+            let ready = timeout(READY_TIMEOUT, idle.connection.sender.ready());
+            if young && matches!(ready.await, Ok(Ok(()))) {
                 return Some(idle.connection);
             }
         }

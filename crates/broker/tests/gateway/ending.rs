@@ -75,6 +75,9 @@ async fn cut_ends_streams_at_once_and_admits_nothing_more() {
     door.gateway.cut();
     assert!(arriving.finish().await.broken);
     assert_eq!(server.until(|r| r[0].ended != Ended::No).await[0].ended, Ended::ClientGone);
+    door.gateway.settled().await;
+    assert_eq!(door.log.facts().len(), 1, "once all has settled each call has its fact");
+    assert_eq!(door.gateway.spend().calls_counted_by_size, 1);
     door.gateway.cut();
     // A connection after the end is closed without an answer.
     #[expect(clippy::disallowed_methods, reason = "the client side of a test")]

@@ -94,7 +94,12 @@ async fn a_certificate_for_another_name_is_not_trusted() {
 async fn a_provider_that_is_not_local_is_never_found_on_loopback() {
     let server = server();
     let url = tls_front(Arc::clone(&server)).await;
-    for url in [url.clone(), url.replace("127.0.0.1", "localhost")] {
+    let log = Arc::new(MemoryLog::default());
+    let mut literal = config(Dialect::OpenaiChat, &url, &log);
+    literal.local = false;
+    assert_eq!(ModelGateway::new(literal).unwrap_err().code(), "MODEL-020");
+    let url = url.replace("127.0.0.1", "localhost");
+    {
         let door = door_to(&url, Dialect::OpenaiChat, |config| {
             config.local = false;
             config.roots = vec![CertificateDer::from(AUTHORITY)];

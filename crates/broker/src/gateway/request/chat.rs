@@ -7,7 +7,7 @@ use super::{
 use crate::gateway::json::{Json, Object};
 use crate::gateway::refusal::{Refusal, codes};
 
-const FIELDS: [&str; 37] = [
+const FIELDS: [&str; 38] = [
     "model",
     "messages",
     "frequency_penalty",
@@ -46,6 +46,7 @@ const FIELDS: [&str; 37] = [
     "reasoning",
     "enable_thinking",
     "chat_template_kwargs",
+    "thinking",
 ];
 
 pub(super) fn admit(rules: &Rules<'_>, mut body: Object) -> Result<Admitted, Refusal> {

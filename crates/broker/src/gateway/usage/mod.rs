@@ -124,7 +124,7 @@ impl Reader {
     }
 
     /// The cost once the answer has ended. `input` is what was estimated for the request. `None` when
-    /// the answer did not end by itself and carried no final count.
+    /// the answer carried no final count and did not end by itself or could not be read.
     pub(super) fn finish(&mut self, input: u64, complete: bool) -> Option<Cost> {
         if let Form::Whole { kept, overflowed: false } = &mut self.form {
             self.seen.whole(self.dialect, &std::mem::take(kept));
@@ -132,7 +132,8 @@ impl Reader {
         if self.seen.is_final {
             return Some(Cost::Reported(self.seen.tokens));
         }
-        if !complete {
+        // The size of what is compressed says nothing.
+        if !complete || matches!(self.form, Form::Opaque) {
             return None;
         }
         // Whatever partial count there is must not make it cheaper than its size.
