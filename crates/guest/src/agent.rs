@@ -7,6 +7,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use cofferdam_agent::driver::{EventsFormat, Launch, LaunchInput, driver_for};
 use cofferdam_wire::{AgentEnd, AgentStart, GitIdentity, OutputStream, StartSpec, layout};
@@ -16,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::harden;
-use crate::limits::{DRAIN, TERM_GRACE};
+use crate::limits::{DRAIN, TERM_GRACE, TERM_GRACE_GONE};
 use crate::output::{self, Budget, LastWords};
 use crate::places::Places;
 use crate::process::{self, Started};
@@ -111,16 +112,14 @@ impl Agent {
     /// Waits until it has ended by itself or been ended, and everything of it with it.
     pub(crate) async fn finish(mut self, wishes: &mut Wishes) -> AgentEnd {
         let ended = tokio::select! {
-            status = self.process.child.wait() => status.ok(),
-            wish = wishes.changed() => {
-                debug_assert_ne!(wish, Wish::Work);
-                None
-            }
+            status = self.process.child.wait() => Ok(status.ok()),
+            wish = wishes.changed() => Err(wish),
         };
-        let cancelled = ended.is_none();
+        let cancelled = ended.is_err();
         let status = match ended {
-            Some(status) => Some(status),
-            None => self.end().await,
+            Ok(status) => status,
+            Err(Wish::Gone) => self.end(TERM_GRACE_GONE).await,
+            Err(Wish::Cancel | Wish::Work) => self.end(TERM_GRACE).await,
         };
         reap::kill_all().await;
         let (stdout, stderr) = (last_words(self.stdout).await, last_words(self.stderr).await);
@@ -138,9 +137,9 @@ impl Agent {
     }
 
     /// Politely first.
-    async fn end(&mut self) -> Option<ExitStatus> {
+    async fn end(&mut self, grace: Duration) -> Option<ExitStatus> {
         self.process.signal_group(Signal::TERM);
-        if let Ok(status) = timeout(TERM_GRACE, self.process.child.wait()).await {
+        if let Ok(status) = timeout(grace, self.process.child.wait()).await {
             return status.ok();
         }
         reap::kill_all().await;

@@ -40,6 +40,10 @@ pub(crate) const UP_QUEUE: usize = 64;
 /// How long the agent has between SIGTERM and SIGKILL.
 pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 
+/// The same once the host is gone: an engine may end everything a few seconds later, and the work is
+/// still to be committed.
+pub(crate) const TERM_GRACE_GONE: Duration = Duration::from_secs(1);
+
 /// How long the output of a dead agent is still read. Then it is cut off.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
