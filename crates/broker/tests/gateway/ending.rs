@@ -94,11 +94,11 @@ async fn cut_ends_streams_at_once_and_admits_nothing_more() {
 #[tokio::test]
 async fn silence_is_bounded_and_bytes_start_the_bound_anew() {
     // Slower than the bound as a whole, never slower between two pieces.
-    let slow = Fault { delay_ms: 40, ..Fault::default() };
+    let slow = Fault { delay_ms: 100, ..Fault::default() };
     let turn =
         Turn { say: "some words to stream slowly".into(), chunk_chars: 2, ..Turn::default() };
     let server = ModelServer::start(Script::new([turn.with_fault(slow)])).unwrap();
-    let idle = Duration::from_millis(400);
+    let idle = Duration::from_millis(1_500);
     let patient =
         door(&server, Dialect::Anthropic, |config| config.timeouts.answer_idle = idle).await;
     let reply = patient.ask(true, &question(Dialect::Anthropic, true, json!({}))).await;

@@ -1,10 +1,12 @@
 //! What is not admitted never reaches the provider, and is told in the provider's own shape.
 
-use cofferdam_broker::gateway::limits::{MAX_REFUSAL_FACTS, MAX_REQUEST_BYTES};
+use cofferdam_broker::gateway::limits::{
+    MAX_CALLS_IN_FLIGHT, MAX_CONNECTIONS, MAX_REFUSAL_FACTS, MAX_REQUEST_BYTES,
+};
 use cofferdam_broker::gateway::{GatewayPolicy, codes};
 use cofferdam_run::fact::Fact;
 use cofferdam_run::spec::Dialect;
-use cofferdam_testkit::model::{ModelServer, Script, Turn};
+use cofferdam_testkit::model::{Fault, ModelServer, Script, Turn};
 use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -197,4 +199,45 @@ async fn refusals_are_recorded_but_cannot_flood_the_record() {
     assert_eq!((request.as_str(), *status), ("POST /v1/files", 404));
     assert_eq!(refusal.as_deref(), Some(codes::ENDPOINT));
     assert_eq!(facts.last(), Some(&Fact::Truncated { kind: "model_call".to_owned(), count: over }));
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_bounded() {
+    let stall = Fault { stall_after: Some(1), ..Fault::default() };
+    let server = ModelServer::start(Script::new([Turn::say("hi").with_fault(stall)])).unwrap();
+    let door = door(&server, Dialect::Anthropic, |_| {}).await;
+    let body = question(Dialect::Anthropic, true, json!({}));
+    let mut open = Vec::new();
+    for _ in 0..MAX_CALLS_IN_FLIGHT {
+        open.push(door.begin(true, &body).await);
+    }
+    let reply = door.ask(true, &body).await;
+    assert_eq!(
+        (reply.status, code(Dialect::Anthropic, &reply.json())),
+        (429, codes::BUSY.to_owned())
+    );
+    assert_eq!(reply.headers["retry-after"], "1");
+    open.pop().unwrap().leave();
+    door.facts(2).await;
+    assert_eq!(door.begin(true, &body).await.status, 200, "one that has ended makes room");
+}
+
+#[tokio::test]
+async fn connections_are_bounded() {
+    let server = ModelServer::start(Script::default()).unwrap();
+    let door = door(&server, Dialect::Anthropic, |_| {}).await;
+    let mut open = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        let (guest, host) = tokio::io::duplex(64);
+        let gateway = door.gateway.clone();
+        let mut serving = Box::pin(async move { gateway.serve(host).await });
+        assert!(futures::poll!(serving.as_mut()).is_pending());
+        open.push((guest, serving));
+    }
+    let (_guest, host) = tokio::io::duplex(64);
+    door.gateway.serve(host).await;
+    open.pop();
+    let (_guest, host) = tokio::io::duplex(64);
+    let mut serving = Box::pin(door.gateway.serve(host));
+    assert!(futures::poll!(serving.as_mut()).is_pending(), "one that has ended makes room");
 }

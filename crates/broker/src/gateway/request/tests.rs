@@ -1,6 +1,7 @@
 //! Tables: each refusal beside its permitted twin, per dialect.
 
 use cofferdam_run::spec::Dialect;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -390,4 +391,71 @@ fn thinking_needs_more_room_than_its_budget() {
         &json!({"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 2000}}),
     );
     assert_eq!(admit(Dialect::Anthropic, &body).unwrap().least_output(), 2001);
+}
+
+/// JSON made of the names that the checkers look for, in places where they may not expect them.
+fn odd_json() -> impl Strategy<Value = Value> {
+    let names = prop::sample::select(vec![
+        "model",
+        "messages",
+        "input",
+        "contents",
+        "parts",
+        "content",
+        "role",
+        "type",
+        "tools",
+        "source",
+        "url",
+        "image_url",
+        "file",
+        "file_id",
+        "inlineData",
+        "inline_data",
+        "fileData",
+        "generationConfig",
+        "max_tokens",
+        "thinking",
+        "stream",
+        "stream_options",
+        "tool_result",
+        "image",
+        "base64",
+        "function",
+        "message",
+        "user",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        names.clone().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 48, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(names.clone(), inner, 0..5).prop_map(|map| Value::Object(
+                map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+            )),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_body_makes_a_checker_panic(body in odd_json(), granted in any::<u64>()) {
+        for dialect in [Dialect::Anthropic, Dialect::OpenaiChat, Dialect::OpenaiResponses, Dialect::Gemini] {
+            let mut body = body.clone();
+            if let (Some(body), true) = (body.as_object_mut(), dialect != Dialect::Gemini) {
+                body.insert("model".to_owned(), json!(MODEL));
+            }
+            if let Ok(admitted) = admit(dialect, &body) {
+                admitted.input_tokens(body.to_string().len());
+                admitted.least_output();
+                let sent = body_of(admitted, granted);
+                prop_assert!(admit(dialect, &sent).is_ok(), "what was admitted is not admitted again: {sent}");
+            }
+        }
+    }
 }
