@@ -11,8 +11,9 @@ use tokio::sync::OnceCell;
 use crate::error::GitError;
 use crate::escape;
 
-/// Oldest git that has every option used here (`merge-tree --write-tree --merge-base`).
-pub const MIN_VERSION: (u32, u32) = (2, 40);
+/// Oldest git that has every option used here (`merge-tree --write-tree`) and that the tests have run
+/// with: that of Debian 12.
+pub const MIN_VERSION: (u32, u32) = (2, 39);
 
 /// Cheap to clone; the version is asked for once.
 #[derive(Debug, Clone)]

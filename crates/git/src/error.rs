@@ -94,7 +94,9 @@ impl GitError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Missing => "install git, for example with: apt-get install git",
-            Self::TooOld { .. } => "install a newer git; on Debian 12 bookworm-backports has one",
+            Self::TooOld { .. } => {
+                "install a newer git, for example from your distribution's backports"
+            }
             Self::Spawn { .. } => "check that the directory exists and that processes can start",
             Self::TimedOut { .. } => "check disk and load, then try again",
             Self::Overflow { .. } => "the repository is larger than what is supported here",

@@ -31,7 +31,7 @@ mod picks;
 mod place;
 mod restore;
 
-use cofferdam_git::{GitError, GitVar, escape};
+use cofferdam_git::escape;
 use cofferdam_run::{ObjectId, RunId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -197,30 +197,14 @@ async fn merged_with_picks(
     new_head: &ObjectId,
 ) -> Result<ObjectId, ApplyError> {
     let git = work.scratch.git();
+    let new_tree = objects::tree_of(git, new_head).await?;
     if *tree == objects::tree_of(git, work.head).await? {
-        return Ok(objects::tree_of(git, new_head).await?);
+        return Ok(new_tree);
     }
-    let ours = wrap(work, tree).await?;
-    match picks::merge(git, work.head, &ours, new_head).await? {
+    match picks::merge(git, work.head, tree, &new_tree).await? {
         Merged::Clean(tree) => Ok(tree),
         Merged::Conflict(files) => Err(ApplyError::Dirty { files }),
     }
-}
-
-/// A commit in the scratch repository that only carries `tree`.
-async fn wrap(work: &Work<'_>, tree: &ObjectId) -> Result<ObjectId, GitError> {
-    let output = work
-        .scratch
-        .git()
-        .call("commit-tree")
-        .args(["-m", "carrier", tree.as_str()])
-        .var(GitVar::AuthorName, "cofferdam")
-        .var(GitVar::AuthorEmail, "run@cofferdam.invalid")
-        .var(GitVar::CommitterName, "cofferdam")
-        .var(GitVar::CommitterEmail, "run@cofferdam.invalid")
-        .run()
-        .await?;
-    objects::id_in("commit-tree", &output)
 }
 
 /// Paths for an error.

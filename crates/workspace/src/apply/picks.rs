@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cofferdam_git::{Authority, Git, GitError, GitVar, escape};
+use cofferdam_git::{Authority, Git, GitError, GitVar, Scratch, escape};
 use cofferdam_run::ObjectId;
 
 use super::error::ApplyError;
@@ -44,17 +44,21 @@ struct Pick {
     merge: bool,
 }
 
-/// Merges `ours` and `theirs` over `base`, all commits.
-pub(super) async fn merge<A: Authority>(
-    git: &Git<A>,
+/// Merges the trees `ours` and `theirs` over the commit `base`.
+///
+/// Both are put onto `base` as commits of their own, which makes it their merge base whatever the
+/// real history is. (`--merge-base` would say the same, from git 2.40 on.)
+pub(super) async fn merge(
+    git: &Git<Scratch>,
     base: &ObjectId,
     ours: &ObjectId,
     theirs: &ObjectId,
 ) -> Result<Merged, GitError> {
+    let ours = carrier(git, ours, Some(base)).await?;
+    let theirs = carrier(git, theirs, Some(base)).await?;
     let output = git
         .call("merge-tree")
         .args(["--write-tree", "-z", "--name-only", "--no-messages"])
-        .arg(format!("--merge-base={base}"))
         .args([ours.as_str(), theirs.as_str()])
         .accept(&[0, 1])
         .run()
@@ -62,6 +66,26 @@ pub(super) async fn merge<A: Authority>(
     let mut records = output.records();
     let tree = objects::id("merge-tree", records.next().unwrap_or_default())?;
     if output.code == 0 { Ok(Merged::Clean(tree)) } else { Ok(Merged::Conflict(named(records))) }
+}
+
+/// A commit in the scratch repository that only carries `tree`.
+pub(super) async fn carrier(
+    git: &Git<Scratch>,
+    tree: &ObjectId,
+    parent: Option<&ObjectId>,
+) -> Result<ObjectId, GitError> {
+    let mut call = git
+        .call("commit-tree")
+        .args(["-m", "carrier"])
+        .var(GitVar::AuthorName, "cofferdam")
+        .var(GitVar::AuthorEmail, "run@cofferdam.invalid")
+        .var(GitVar::CommitterName, "cofferdam")
+        .var(GitVar::CommitterEmail, "run@cofferdam.invalid");
+    if let Some(parent) = parent {
+        call = call.args(["-p", parent.as_str()]);
+    }
+    let output = call.arg(tree.as_str()).run().await?;
+    objects::id_in("commit-tree", &output)
 }
 
 /// Picks the run's commits onto `HEAD`.
@@ -104,18 +128,19 @@ pub(super) async fn pick(work: &Work<'_>) -> Result<Picked, ApplyError> {
             onto.already += 1;
             continue;
         }
-        let original_tree = objects::tree_of(git, &pick.commit).await?;
-        if original_tree == objects::tree_of(git, &pick.parent).await? {
+        let its_tree = objects::tree_of(git, &pick.commit).await?;
+        if its_tree == objects::tree_of(git, &pick.parent).await? {
             continue;
         }
         let raw = raw_commit(git, &pick.commit).await?;
-        let tree = match merge(git, &pick.parent, &onto.head, &pick.commit).await? {
+        let tree_before = objects::tree_of(git, &onto.head).await?;
+        let tree = match merge(git, &pick.parent, &tree_before, &its_tree).await? {
             Merged::Clean(tree) => tree,
             Merged::Conflict(files) => {
                 return Err(ApplyError::Conflict { commit: raw.subject(), files });
             }
         };
-        if tree == objects::tree_of(git, &onto.head).await? {
+        if tree == tree_before {
             onto.already += 1;
             continue;
         }

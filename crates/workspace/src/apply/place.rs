@@ -14,8 +14,9 @@ use cofferdam_run::ObjectId;
 
 use super::error::ApplyError;
 use super::lock::IndexLock;
+use super::picks::carrier;
 use super::restore::{Touched, restore};
-use super::{Plan, Work, named, wrap};
+use super::{Plan, Work, named};
 use crate::checkout::Checkout;
 use crate::error::WorkspaceError;
 use crate::stage::MAX_LISTING_BYTES;
@@ -104,7 +105,7 @@ async fn read_tree(
 /// Brings the new head, and what the new index needs, into the person's object store.
 async fn hand_over(work: &Work<'_>, plan: &Plan) -> Result<(), ApplyError> {
     let scratch = work.scratch.git();
-    let index_only = wrap(work, &plan.new_staged).await?;
+    let index_only = carrier(scratch, &plan.new_staged, None).await?;
     for (name, id) in
         [(format!("{CARRIER}/head"), &plan.new_head), (format!("{CARRIER}/index"), &index_only)]
     {

@@ -78,11 +78,20 @@ async fn a_bare_repository_planted_inside_a_checkout_is_not_entered() {
 async fn a_checkout_of_another_user_needs_the_persons_trust() {
     let world = World::new();
     let repo = world.repo("repo", &[("a", "1")]);
-    // Only root can give files away; anybody else cannot meet this case in their own directory.
-    assert!(rustix_is_root(), "this suite runs as root in CI and in the sandboxed lanes");
-    std::os::unix::fs::chown(&repo.dir, Some(12345), None).unwrap();
-    std::os::unix::fs::chown(repo.dir.join(".git"), Some(12345), None).unwrap();
-    let error = refused(&world, &repo.dir).await;
+    // Only root can give files away, so git is told by its own test switch that they are somebody
+    // else's; not while fetching, where the program at the other end would believe it of our own
+    // directory as well.
+    let wrapper = Repo { world: &world, dir: world.path("bin") };
+    std::fs::create_dir(&wrapper.dir).unwrap();
+    wrapper.script(
+        "git",
+        "#!/bin/sh\ncase \"$2:$PWD\" in fetch:*) ;; *:*/repo)\n\
+        GIT_TEST_ASSUME_DIFFERENT_OWNER=1; export GIT_TEST_ASSUME_DIFFERENT_OWNER ;;\nesac\n\
+        PATH=/usr/local/bin:/usr/bin:/bin; exec git \"$@\"\n",
+    );
+    let path = format!("{}:{PATH}", wrapper.dir.display());
+    let env = GitEnv::new(path.as_ref(), Some(world.path("home")), None);
+    let error = Checkout::open_in(&env, &repo.dir).await.unwrap_err();
     assert_eq!(error.code(), "WORK-007", "{error}");
     let config = std::fs::read_to_string(world.path("home/.gitconfig")).unwrap();
     world.write_home(
@@ -91,7 +100,8 @@ async fn a_checkout_of_another_user_needs_the_persons_trust() {
     );
     // Trusted now, and all of it works there.
     repo.write("dirty", "x");
-    let (checkout, snapshot) = repo.snapshot().await;
+    let checkout = Checkout::open_in(&env, &repo.dir).await.unwrap();
+    let snapshot = checkout.snapshot(&run_id(), &world.bundle_in()).await.unwrap();
     let inside = sandbox(&world, &snapshot);
     inside.write("a", "2");
     inside.commit("one");
@@ -99,11 +109,6 @@ async fn a_checkout_of_another_user_needs_the_persons_trust() {
     let request = ApplyRequest { base: snapshot.base, as_branch: None };
     apply(&checkout, &run_id(), request).await.unwrap();
     assert_eq!(repo.read("a"), "2");
-}
-
-fn rustix_is_root() -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    Path::new("/proc/self").metadata().is_ok_and(|m| m.uid() == 0)
 }
 
 #[tokio::test]

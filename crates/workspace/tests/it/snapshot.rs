@@ -313,24 +313,6 @@ async fn a_sparse_checkout_travels_whole_and_stays_sparse() {
 }
 
 #[tokio::test]
-async fn a_repository_with_reftable_travels() {
-    let world = World::new();
-    let repo = world.repo_with("repo", &[("a", "1\n")], &["--ref-format=reftable"]);
-    repo.write("b", "dirty\n");
-    let before = repo.photograph_all();
-    let (checkout, snapshot) = repo.snapshot().await;
-    assert_eq!(repo.photograph_all(), before);
-    let inside = sandbox(&world, &snapshot);
-    inside.write("a", "agent\n");
-    inside.commit("one");
-    bring_back(&checkout, &snapshot, &inside).await.unwrap();
-    let request = ApplyRequest { base: snapshot.base, as_branch: None };
-    apply(&checkout, &run_id(), request).await.unwrap();
-    assert_eq!(repo.git(&["log", "--format=%s"]), "one\nfirst");
-    assert_eq!(repo.status(), "?? b");
-}
-
-#[tokio::test]
 async fn a_large_tree_travels() {
     let world = World::new();
     let repo = world.repo("repo", &[("a", "1")]);
