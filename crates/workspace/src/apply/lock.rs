@@ -82,6 +82,8 @@ impl IndexLock {
     pub(super) fn fill(&mut self, index: &Path) -> std::io::Result<()> {
         let bytes = std::fs::read(index)?;
         self.file.write_all(&bytes)?;
+        // As in `stage::copy_index`: git judges by this time which entries may have changed unseen.
+        self.file.set_modified(index.metadata()?.modified()?)?;
         self.file.sync_all()
     }
 
