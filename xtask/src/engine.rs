@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use crate::sh;
 
 /// Longest wait for the engine's first answer: polls of [`POLL`]. Past it `up` fails with its log.
 const START_POLLS: u32 = 600;
+/// Attempts to start it.
+const START_ATTEMPTS: u32 = 3;
 /// Longest wait for the engine's end before it is killed, in polls.
 const STOP_POLLS: u32 = 200;
 /// Pause between two looks.
@@ -52,15 +54,8 @@ pub(crate) fn up(dir: &Path) -> anyhow::Result<String> {
     if !installed() {
         install(&place)?;
     }
-    place.start()?;
-    for _ in 0..START_POLLS {
-        if place.answers() {
-            return Ok(host);
-        }
-        if place.pid().is_none() && place.gave_up() {
-            break;
-        }
-        sleep(POLL);
+    if place.start_and_wait()? {
+        return Ok(host);
     }
     bail!(
         "the engine did not start; end of {}:\n{}",
@@ -73,23 +68,19 @@ pub(crate) fn up(dir: &Path) -> anyhow::Result<String> {
 pub(crate) fn down(dir: &Path) {
     let Ok(dir) = dir.canonicalize() else { return };
     let place = Place { dir };
-    let Some(pid) = place.pid() else { return };
-    // With live restore a container would outlive its engine.
-    for id in place.containers() {
-        let _ = place.ask("DELETE", &format!("/containers/{id}?force=1&v=1"));
+    if place.pid().is_none() && place.has_orphans() {
+        // An engine that was killed leaves its containers running: only an engine can remove them.
+        let _ = place.start_and_wait();
     }
-    signal(pid, "TERM");
-    for _ in 0..STOP_POLLS {
-        if place.pid().is_none() {
-            break;
-        }
-        sleep(POLL);
-    }
-    if place.pid() == Some(pid) {
-        signal(pid, "KILL");
+    if let Some(pid) = place.pid() {
+        place.stop(pid);
     }
     let _ = fs::remove_file(place.path("dockerd.pid"));
     let _ = fs::remove_file(place.socket());
+    // An engine that was killed once leaves the mount of its data behind.
+    for mount in place.mounts() {
+        let _ = sh::cmd("umount").arg(mount).status();
+    }
 }
 
 /// The engine's directory.
@@ -106,6 +97,32 @@ impl Place {
         self.path("docker.sock")
     }
 
+    /// Removes every container and ends the engine.
+    fn stop(&self, pid: u32) {
+        // With live restore a container would outlive its engine.
+        for id in self.containers() {
+            let _ = self.ask("DELETE", &format!("/containers/{id}?force=1&v=1"));
+        }
+        signal(pid, "TERM");
+        for _ in 0..STOP_POLLS {
+            if self.pid().is_none() {
+                return;
+            }
+            sleep(POLL);
+        }
+        signal(pid, "KILL");
+    }
+
+    /// True when a helper of this engine's containers runs.
+    fn has_orphans(&self) -> bool {
+        let exec = self.path("exec");
+        let ours = exec.as_os_str().as_encoded_bytes();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        processes
+            .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+            .any(|cmdline| cmdline.split(|b| *b == 0).any(|arg| arg.starts_with(ours)))
+    }
+
     /// The engine's process, when the pid file names a process that is this engine and no other.
     fn pid(&self) -> Option<u32> {
         let pid: u32 = fs::read_to_string(self.path("dockerd.pid")).ok()?.trim().parse().ok()?;
@@ -116,7 +133,32 @@ impl Place {
         is_ours.then_some(pid)
     }
 
-    fn start(&self) -> anyhow::Result<()> {
+    /// Starts it; `false` when it did not come up. After it was killed, its first start often gives up
+    /// on a helper of the old one, and the second works.
+    fn start_and_wait(&self) -> anyhow::Result<bool> {
+        for _ in 0..START_ATTEMPTS {
+            if self.try_start()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn try_start(&self) -> anyhow::Result<bool> {
+        let mut engine = self.start()?;
+        for _ in 0..START_POLLS {
+            if self.answers() {
+                return Ok(true);
+            }
+            if engine.try_wait()?.is_some() {
+                return Ok(false);
+            }
+            sleep(POLL);
+        }
+        Ok(false)
+    }
+
+    fn start(&self) -> anyhow::Result<Child> {
         if self.pid().is_none() {
             // Left by an engine that was killed: dockerd would refuse to start.
             let _ = fs::remove_file(self.path("dockerd.pid"));
@@ -139,17 +181,11 @@ impl Place {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .context("cannot start dockerd")?;
-        Ok(())
+            .context("cannot start dockerd")
     }
 
     fn answers(&self) -> bool {
         self.ask("GET", "/_ping").is_ok_and(|answer| answer.trim_end().ends_with("OK"))
-    }
-
-    /// True when the log says that the engine ended by itself.
-    fn gave_up(&self) -> bool {
-        self.log_tail().contains("failed to start daemon")
     }
 
     fn containers(&self) -> Vec<String> {
@@ -157,6 +193,16 @@ impl Place {
         let Some((_, body)) = answer.split_once("\r\n\r\n") else { return Vec::new() };
         let list: Vec<serde_json::Value> = serde_json::from_str(body.trim()).unwrap_or_default();
         list.iter().filter_map(|entry| entry["Id"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Mount points below the directory, deepest first.
+    fn mounts(&self) -> Vec<PathBuf> {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+        let mut below: Vec<PathBuf> = points.filter(|point| point.starts_with(&self.dir)).collect();
+        below.sort();
+        below.reverse();
+        below
     }
 
     /// One request. HTTP 1.0, so that the answer ends with the connection and is not chunked.
