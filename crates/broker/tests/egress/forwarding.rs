@@ -199,3 +199,20 @@ async fn refusals_tell_the_guest_no_address() {
     let facts = world.facts(1).await;
     assert!(egress(&facts[0]).2.contains("10.11.12.13"));
 }
+
+#[tokio::test]
+async fn an_answer_before_the_whole_body_ends_the_connection() {
+    let world = World::plain();
+    let mut guest = world.open();
+    let post =
+        get("/").replace("GET", "POST").replace("\r\n\r\n", "\r\nContent-Length: 90\r\n\r\n");
+    guest.write_all(format!("{post}0123456789").as_bytes()).await.unwrap();
+    let mut host = world.next_host().await;
+    host.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    let head = read_head(&mut guest).await;
+    assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("Connection: close"), "{head}");
+    // What follows is still body to the guest and must not become a request to the door.
+    guest.write_all(get("/hidden").as_bytes()).await.unwrap();
+    assert_eq!(read_all(&mut guest).await, "");
+    assert_eq!(world.outside.dials.lock().unwrap().len(), 1);
+}
