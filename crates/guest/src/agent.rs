@@ -67,8 +67,15 @@ pub(crate) struct Agent {
     stderr: JoinHandle<LastWords>,
 }
 
+/// A started agent that nobody listens to yet, so that the host hears first that it runs.
+#[derive(Debug)]
+pub(crate) struct Unheard {
+    process: Started,
+    events: EventsFormat,
+}
+
 /// Starts it.
-pub(crate) fn start(launch: Launch, output_bytes: u64, up: &ToHost) -> Result<Agent, String> {
+pub(crate) fn start(launch: Launch) -> Result<Unheard, String> {
     let mut command = process::command(&launch.program);
     command
         .args(&launch.argv)
@@ -90,22 +97,26 @@ pub(crate) fn start(launch: Launch, output_bytes: u64, up: &ToHost) -> Result<Ag
             let _ = stdin.write_all(&bytes).await;
         });
     }
-    let budget = Budget::new(output_bytes);
-    let stdout = tokio::spawn(output::relay(
-        process.child.stdout.take(),
-        OutputStream::Stdout,
-        launch.events,
-        budget.clone(),
-        up.clone(),
-    ));
-    let stderr = tokio::spawn(output::relay(
-        process.child.stderr.take(),
-        OutputStream::Stderr,
-        EventsFormat::None,
-        budget.clone(),
-        up.clone(),
-    ));
-    Ok(Agent { process, budget, stdout, stderr })
+    Ok(Unheard { process, events: launch.events })
+}
+
+impl Unheard {
+    /// Relays what it says, at most `output_bytes` of it.
+    pub(crate) fn listen(mut self, output_bytes: u64, up: &ToHost) -> Agent {
+        let budget = Budget::new(output_bytes);
+        let (stdout, stderr) = (self.process.child.stdout.take(), self.process.child.stderr.take());
+        let stdout =
+            output::relay(stdout, OutputStream::Stdout, self.events, budget.clone(), up.clone());
+        let stderr = output::relay(
+            stderr,
+            OutputStream::Stderr,
+            EventsFormat::None,
+            budget.clone(),
+            up.clone(),
+        );
+        let (stdout, stderr) = (tokio::spawn(stdout), tokio::spawn(stderr));
+        Agent { process: self.process, budget, stdout, stderr }
+    }
 }
 
 impl Agent {

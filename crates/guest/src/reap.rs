@@ -147,7 +147,8 @@ pub(crate) fn look_around(in_sandbox: bool) {
 /// Ends every process that descends from this one, within [`KILL`].
 ///
 /// Alone in a pid namespace one call of the kernel does it, atomically, so that nothing outruns it
-/// by forking. Otherwise all are stopped first: a stopped process does not fork.
+/// by forking. Otherwise (a guest outside of any sandbox, in tests) all are stopped first: a stopped
+/// process does not fork, but one that forks all the time can slip through.
 pub(crate) async fn kill_all() {
     let alone = ALONE.load(Ordering::Relaxed);
     let me = getpid();

@@ -206,9 +206,9 @@ impl Supervisor {
         let failed = |message| Stop::Failed(ErrorCode::AgentStart, message);
         let launch = agent::launch(&self.places, spec).map_err(failed)?;
         let program = agent::shown_program(&spec.agent, &launch);
-        let agent = agent::start(launch, spec.output_bytes, up).map_err(failed)?;
+        let agent = agent::start(launch).map_err(failed)?;
         up.say(Up::AgentStarted { program }).await?;
-        let end = agent.finish(wishes).await;
+        let end = agent.listen(spec.output_bytes, up).finish(wishes).await;
         if wishes.now() == Wish::Gone { Err(Stop::HostGone) } else { Ok(end) }
     }
 

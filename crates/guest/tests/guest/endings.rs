@@ -251,12 +251,6 @@ async fn hydra_is_ended(world: &World, mut guest: Guest) {
 }
 
 #[tokio::test]
-async fn what_forks_away_all_the_time_is_ended() {
-    let world = World::new();
-    hydra_is_ended(&world, Guest::start(&world).await).await;
-}
-
-#[tokio::test]
 async fn as_first_process_it_ends_even_what_forks_away() {
     let world = World::new();
     let guest = Guest::start_as_first_process(&world).await;
