@@ -83,7 +83,8 @@ async fn executing(ledger: &Ledger, round: u8, n: u32) -> Result<(RunId, u64), F
     };
     let title = "bench".to_owned();
     ledger.create_run(NewRun { id: id.clone(), spec, created_at: TimestampMs(0), title }).await?;
-    let lease = ledger.claim(&id, "bench", TimestampMs(0), 1_000_000).await?.ok_or("not claimed")?;
+    let lease =
+        ledger.claim(&id, "bench", TimestampMs(0), 1_000_000).await?.ok_or("not claimed")?;
     for event in [
         RunEvent::SandboxIdentified { sandbox: "box".into() },
         RunEvent::GuestReady,

@@ -18,6 +18,6 @@ pub mod store;
 pub use error::LedgerError;
 pub use sqlite::Ledger;
 pub use store::{
-    Applied, Appended, Beat, CancelOutcome, EventBody, Item, ListFilter, Lost, NewRun, OutputStream,
-    RunRow, Settlement, Store, StoredEvent,
+    Appended, Applied, Beat, CancelOutcome, EventBody, Item, ListFilter, Lost, NewRun,
+    OutputStream, RunRow, Settlement, Store, StoredEvent,
 };

@@ -17,13 +17,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use cofferdam_run::fact::Fact;
-use cofferdam_run::{
-    CancelRequest, InstanceId, Lease, Run, RunEvent, RunId, TimestampMs,
-};
+use cofferdam_run::{CancelRequest, InstanceId, Lease, Run, RunEvent, RunId, TimestampMs};
 
 use crate::error::LedgerError;
 use crate::store::{
-    Applied, Appended, Beat, CancelOutcome, Item, ListFilter, NewRun, OutputStream, Result, RunRow,
+    Appended, Applied, Beat, CancelOutcome, Item, ListFilter, NewRun, OutputStream, Result, RunRow,
     Settlement, Store, StoredEvent,
 };
 use open::Options;

@@ -3,7 +3,11 @@
 //! Each test starts this test binary again for the same test; the copy finds a directory in its
 //! environment and plays the other process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails is a test that fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a step that fails is a test that fails"
+)]
 
 #[path = "suite/fixtures.rs"]
 mod fixtures;
@@ -13,7 +17,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use cofferdam_ledger::{Applied, Appended, EventBody, Ledger, ListFilter, Settlement, Store};
+use cofferdam_ledger::{Appended, Applied, EventBody, Ledger, ListFilter, Settlement, Store};
 use cofferdam_run::fact::Fact;
 use cofferdam_run::spec::Mode;
 use cofferdam_run::{RunEvent, RunId, StateName, verify};
@@ -87,7 +91,8 @@ async fn executing(ledger: &Ledger, n: u32) -> (RunId, u64) {
 /// confirmed, after that.
 async fn write_until_killed(dir: PathBuf) {
     let ledger = Ledger::open(dir).await.unwrap();
-    let (id, epoch) = (run_id(1), ledger.run(&run_id(1)).await.unwrap().state.lease().unwrap().epoch);
+    let (id, epoch) =
+        (run_id(1), ledger.run(&run_id(1)).await.unwrap().state.lease().unwrap().epoch);
     let mut tasks = Vec::new();
     for task in 0..4u32 {
         let (ledger, id) = (ledger.clone(), id.clone());
@@ -96,7 +101,8 @@ async fn write_until_killed(dir: PathBuf) {
                 let text = format!("{task}/{n}");
                 // Repeatable, so that no bound ends it early.
                 let fact = Fact::AgentClaim { kind: "message".into(), text: text.clone() };
-                let Appended::Kept { seq } = ledger.append_fact(&id, epoch, at(2), fact).await.unwrap()
+                let Appended::Kept { seq } =
+                    ledger.append_fact(&id, epoch, at(2), fact).await.unwrap()
                 else {
                     panic!("not kept");
                 };

@@ -1,7 +1,11 @@
 //! The store's suite on SQLite: with one handle, and with two handles on one file, which is what
 //! several processes are.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails is a test that fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a step that fails is a test that fails"
+)]
 
 mod suite;
 
@@ -10,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use cofferdam_ledger::{
-    Applied, Appended, Beat, CancelOutcome, Item, Ledger, LedgerError, ListFilter, NewRun, OutputStream,
-    RunRow, Settlement, Store, StoredEvent,
+    Appended, Applied, Beat, CancelOutcome, Item, Ledger, LedgerError, ListFilter, NewRun,
+    OutputStream, RunRow, Settlement, Store, StoredEvent,
 };
 use cofferdam_run::fact::Fact;
 use cofferdam_run::{CancelRequest, InstanceId, Lease, Run, RunEvent, RunId, TimestampMs};

@@ -102,8 +102,7 @@ fn connect(path: &Path) -> Result<Connection> {
     // NOFOLLOW refuses a link anywhere in the path, and a person's data directory may well be
     // reached through one.
     let real = path.canonicalize().map_err(|e| cannot_open(path, e))?;
-    let connection =
-        Connection::open_with_flags(real, flags).map_err(|e| cannot_open(path, e))?;
+    let connection = Connection::open_with_flags(real, flags).map_err(|e| cannot_open(path, e))?;
     connection.busy_timeout(Duration::from_millis(BUSY_ATTEMPT_MS))?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;

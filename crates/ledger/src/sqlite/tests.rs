@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::Ledger;
 use super::open::Options;
 use crate::error::LedgerError;
-use crate::store::{Applied, Appended, ListFilter, Settlement, Store};
+use crate::store::{Appended, Applied, ListFilter, Settlement, Store};
 use fixtures::{TTL_MS, at, good_facts, new_run, run_id, to_executing};
 
 async fn open(dir: &TempDir) -> Ledger {
@@ -172,8 +172,10 @@ async fn an_unknown_or_contradictory_state_is_a_load_error() {
         let ledger = open(&dir).await;
         let (id, epoch) = executing(&ledger, 1).await;
         let hand = by_hand(dir.path());
-        hand.execute_batch("PRAGMA ignore_check_constraints = on; DROP TRIGGER runs_keep_their_identity;")
-            .unwrap();
+        hand.execute_batch(
+            "PRAGMA ignore_check_constraints = on; DROP TRIGGER runs_keep_their_identity;",
+        )
+        .unwrap();
         hand.execute_batch(&format!("UPDATE runs SET {change}")).unwrap();
         assert_eq!(ledger.run(&id).await.unwrap_err().code(), "LEDGER-003", "{change}");
         let applied = ledger.apply(&id, Some(epoch), RunEvent::AgentEnded, at(2)).await;

@@ -107,8 +107,7 @@ fn commit(connection: &Connection, mut group: Vec<Box<dyn Job>>) {
 
 fn try_commit(connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<()> {
     begin(connection)?;
-    let result = run_all(connection, group)
-        .and_then(|()| Ok(connection.execute_batch("COMMIT")?));
+    let result = run_all(connection, group).and_then(|()| Ok(connection.execute_batch("COMMIT")?));
     if result.is_err() && !connection.is_autocommit() {
         // Best effort: when even this fails the next BEGIN says so.
         let _ = connection.execute_batch("ROLLBACK");
@@ -122,7 +121,9 @@ fn run_all(connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<()> {
         if !job.attempt(connection) {
             if connection.is_autocommit() {
                 // SQLite rolled everything back by itself.
-                return Err(LedgerError::Database { detail: "the transaction was lost".to_owned() });
+                return Err(LedgerError::Database {
+                    detail: "the transaction was lost".to_owned(),
+                });
             }
             connection.execute_batch("ROLLBACK TO one_write")?;
         }

@@ -1,7 +1,11 @@
 //! Bounds: what a guest can cause without end is counted, and nothing is dropped silently.
 
-use cofferdam_ledger::limits::{MAX_BATCH, MAX_FACT_BYTES, MAX_OUTPUT_CHUNK_BYTES, MAX_SINGLE_FACTS, MAX_TITLE_CHARS};
-use cofferdam_ledger::{Appended, EventBody, Item, ListFilter, Lost, NewRun, OutputStream, Settlement};
+use cofferdam_ledger::limits::{
+    MAX_BATCH, MAX_FACT_BYTES, MAX_OUTPUT_CHUNK_BYTES, MAX_SINGLE_FACTS, MAX_TITLE_CHARS,
+};
+use cofferdam_ledger::{
+    Appended, EventBody, Item, ListFilter, Lost, NewRun, OutputStream, Settlement,
+};
 use cofferdam_run::fact::Fact;
 use cofferdam_run::spec::Mode;
 use cofferdam_run::{Cause, verify};
@@ -29,7 +33,9 @@ pub(crate) async fn output_is_kept_up_to_the_budget_and_counted_past_it(store: A
         .unwrap()
         .into_iter()
         .filter_map(|e| match e.body {
-            EventBody::Output { stream, bytes } => Some((stream, String::from_utf8(bytes).unwrap())),
+            EventBody::Output { stream, bytes } => {
+                Some((stream, String::from_utf8(bytes).unwrap()))
+            }
             EventBody::Transition { .. } | EventBody::Fact(_) => None,
         })
         .collect();

@@ -37,12 +37,7 @@ pub(crate) fn spec(mode: Mode) -> RunSpec {
 }
 
 pub(crate) fn new_run(n: u32, mode: Mode) -> NewRun {
-    NewRun {
-        id: run_id(n),
-        spec: spec(mode),
-        created_at: at(0),
-        title: format!("task {n}"),
-    }
+    NewRun { id: run_id(n), spec: spec(mode), created_at: at(0), title: format!("task {n}") }
 }
 
 /// The events that lead a claimed run to `executing`.

@@ -88,7 +88,9 @@ pub(crate) async fn spend_adds_up_while_the_run_goes_on(store: AnyStore) {
         bytes_out: 1,
         bytes_in: 1,
     };
-    for fact in [call(10, None, None), call(5, Some(7), None), call(99, Some(99), Some("MODEL-001"))] {
+    for fact in
+        [call(10, None, None), call(5, Some(7), None), call(99, Some(99), Some("MODEL-001"))]
+    {
         let _ = store.append_fact(&id, lease.epoch, at(1), fact).await.unwrap();
     }
     let row = store.list(ListFilter::default(), 1).await.unwrap().remove(0);

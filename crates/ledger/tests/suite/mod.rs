@@ -1,7 +1,7 @@
 //! What every store must do. Written against the trait; each backend runs all of it.
 
-pub(crate) mod fixtures;
 pub(crate) mod bounds;
+pub(crate) mod fixtures;
 pub(crate) mod lists;
 pub(crate) mod races;
 pub(crate) mod runs;
@@ -22,7 +22,7 @@ pub(crate) use store_suite;
 
 use std::sync::Arc;
 
-use cofferdam_ledger::{Applied, Appended, Store};
+use cofferdam_ledger::{Appended, Applied, Store};
 use cofferdam_run::spec::Mode;
 use cofferdam_run::{Action, Lease, Run, RunEvent, RunId};
 

@@ -1,6 +1,6 @@
 //! Many at once: exactly one wins, and numbers have no gaps.
 
-use cofferdam_ledger::{Applied, Appended, CancelOutcome, Settlement};
+use cofferdam_ledger::{Appended, Applied, CancelOutcome, Settlement};
 use cofferdam_run::fact::Fact;
 use cofferdam_run::spec::Mode;
 use cofferdam_run::{RunEvent, StateName};
@@ -16,7 +16,8 @@ pub(crate) async fn of_a_thousand_appliers_one_wins(store: AnyStore) {
     for n in 0..1_000 {
         let (store, id) = (store.clone(), id.clone());
         let event = RunEvent::Resumed { by: format!("person {n}") };
-        tasks.push(tokio::spawn(async move { store.apply(&id, None, event, at(3)).await.unwrap() }));
+        tasks
+            .push(tokio::spawn(async move { store.apply(&id, None, event, at(3)).await.unwrap() }));
     }
     let mut winners = 0;
     for task in tasks {

@@ -1,6 +1,8 @@
 //! A run's life in the store: arming, leases, transitions, cancel, settling.
 
-use cofferdam_ledger::{Applied, Appended, Beat, CancelOutcome, EventBody, LedgerError, Lost, Settlement};
+use cofferdam_ledger::{
+    Appended, Applied, Beat, CancelOutcome, EventBody, LedgerError, Lost, Settlement,
+};
 use cofferdam_run::fact::{Fact, StopCause};
 use cofferdam_run::spec::Mode;
 use cofferdam_run::{Cause, Outcome, RunEvent, StateName, StepError, verify};
@@ -54,8 +56,14 @@ pub(crate) async fn every_transition_is_an_event(store: AnyStore) {
             EventBody::Fact(_) | EventBody::Output { .. } => None,
         })
         .collect();
-    let expected =
-        ["claimed", "sandbox_identified", "guest_ready", "agent_started", "plan_made", "agent_ended"];
+    let expected = [
+        "claimed",
+        "sandbox_identified",
+        "guest_ready",
+        "agent_started",
+        "plan_made",
+        "agent_ended",
+    ];
     assert_eq!(names, expected);
     // A cursor shows what came after it.
     let later = store.events(&id, events[2].seq, 2).await.unwrap();
@@ -190,7 +198,8 @@ pub(crate) async fn a_sandbox_known_only_to_the_state_is_not_forgotten(store: An
     let identified = RunEvent::SandboxIdentified { sandbox: "box".into() };
     done(&store, &id, Some(lease.epoch), identified, 1).await;
     done(&store, &id, Some(lease.epoch), RunEvent::HostLost, 2).await;
-    let Settlement::Done { record, .. } = store.settle(&id, lease.epoch, at(3)).await.unwrap() else {
+    let Settlement::Done { record, .. } = store.settle(&id, lease.epoch, at(3)).await.unwrap()
+    else {
         panic!("not settled");
     };
     assert_eq!(record.verdict.cause.unwrap().code(), "RUN-030");

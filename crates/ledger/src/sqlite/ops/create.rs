@@ -19,9 +19,8 @@ pub(in crate::sqlite) fn create_run(connection: &Connection, new: &NewRun) -> Re
             limit: MAX_SPEC_BYTES as u64,
         });
     }
-    let taken = connection
-        .prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?
-        .exists([new.id.as_str()])?;
+    let taken =
+        connection.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([new.id.as_str()])?;
     if taken {
         return Err(LedgerError::Exists { id: new.id.clone() });
     }

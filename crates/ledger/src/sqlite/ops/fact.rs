@@ -1,8 +1,8 @@
 //! Facts: entries of the record-to-be, bounded, with the columns that lists derive from them.
 
+use cofferdam_run::TimestampMs;
 use cofferdam_run::fact::{CollectOutcome, Fact};
 use cofferdam_run::limits::Spend;
-use cofferdam_run::TimestampMs;
 use rusqlite::{Connection, params};
 
 use crate::error::LedgerError;
@@ -105,9 +105,8 @@ fn count(connection: &Connection, head: &Head, kind: &str) -> Result<()> {
 pub(super) fn counted(connection: &Connection, head: &Head) -> Result<Vec<Fact>> {
     let mut statement = connection
         .prepare_cached("SELECT kind, count FROM counted_facts WHERE run = ?1 ORDER BY kind")?;
-    let rows = statement.query_map([head.ordinal], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
-    })?;
+    let rows = statement
+        .query_map([head.ordinal], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
     let mut out = Vec::new();
     for row in rows {
         let (kind, count) = row?;
@@ -137,8 +136,8 @@ fn derive(connection: &Connection, head: &Head, fact: &Fact) -> Result<()> {
             let mut statement =
                 connection.prepare_cached("SELECT spend FROM runs WHERE ordinal = ?1")?;
             let stored: String = statement.query_row([head.ordinal], |row| row.get(0))?;
-            let so_far: Spend = json(&stored)
-                .map_err(|e| LedgerError::Corrupt { what: format!("spend: {e}") })?;
+            let so_far: Spend =
+                json(&stored).map_err(|e| LedgerError::Corrupt { what: format!("spend: {e}") })?;
             set_spend(connection, head, &sum(&so_far, usage))
         }
         _ => Ok(()),

@@ -16,8 +16,11 @@ pub(in crate::sqlite) fn claim(
     ttl_ms: u64,
 ) -> Result<Option<Lease>> {
     let loaded = load(connection, id)?;
-    let lease =
-        Lease { owner: owner.to_owned(), epoch: loaded.head.epoch + 1, expires_at: expiry(now, ttl_ms) };
+    let lease = Lease {
+        owner: owner.to_owned(),
+        epoch: loaded.head.epoch + 1,
+        expires_at: expiry(now, ttl_ms),
+    };
     let event = RunEvent::Claimed { lease: lease.clone() };
     let next = match step(loaded.run.clone(), event.clone(), now) {
         // The actions follow from the state, which the new owner reads.

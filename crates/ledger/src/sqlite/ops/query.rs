@@ -86,8 +86,7 @@ pub(in crate::sqlite) fn list(
                 .map(|v| json(&v))
                 .transpose()
                 .map_err(|e| corrupt(format!("verdict: {e}")))?,
-            spend: json(&row.get::<_, String>(11)?)
-                .map_err(|e| corrupt(format!("spend: {e}")))?,
+            spend: json(&row.get::<_, String>(11)?).map_err(|e| corrupt(format!("spend: {e}")))?,
         });
     }
     Ok(out)

@@ -85,10 +85,8 @@ pub(super) fn seal_unstarted(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         spec: loaded.run.spec.clone(),
     };
-    let facts = [
-        (loaded.run.created_at, armed),
-        (at, Fact::Stopped { cause: StopCause::Cancelled }),
-    ];
+    let facts =
+        [(loaded.run.created_at, armed), (at, Fact::Stopped { cause: StopCause::Cancelled })];
     for (at, fact) in &facts {
         append_owed(connection, &mut loaded.head, *at, fact)?;
     }

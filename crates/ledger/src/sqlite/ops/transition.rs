@@ -16,7 +16,9 @@ pub(in crate::sqlite) fn apply(
     at: TimestampMs,
 ) -> Result<Applied> {
     match event {
-        RunEvent::Claimed { .. } => return Err(LedgerError::Misuse { what: "claim through apply" }),
+        RunEvent::Claimed { .. } => {
+            return Err(LedgerError::Misuse { what: "claim through apply" });
+        }
         RunEvent::Settled { .. } | RunEvent::GivenUp { .. } => {
             return Err(LedgerError::Misuse { what: "settle through apply" });
         }
