@@ -282,9 +282,11 @@ async fn guest_dies_with_its_launcher() {
     let guest = rustix::process::pidfd_open(first, rustix::process::PidfdFlags::empty()).unwrap();
     let launcher = rustix::process::Pid::from_raw(launcher).unwrap();
     rustix::process::kill_process(launcher, rustix::process::Signal::KILL).unwrap();
-    // Readable when it has ended.
-    let guest = tokio::io::unix::AsyncFd::with_interest(guest, tokio::io::Interest::READABLE);
-    let _ended = guest.unwrap().readable().await.unwrap();
+    // Readable when it has ended. The time only bounds a failure.
+    let mut fds = [rustix::event::PollFd::new(&guest, rustix::event::PollFlags::IN)];
+    let patience = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+    let ended = rustix::event::poll(&mut fds, Some(&patience)).unwrap();
+    assert_eq!(ended, 1, "the guest outlives its launcher");
     assert_eq!(running.control.wait().await.signal, Some(libc::SIGKILL));
     assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
 }
@@ -297,7 +299,10 @@ async fn sandbox_whose_streams_were_dropped_ends_by_itself() {
     let running = engine.prepare(&bench.spec(&small())).await.unwrap().start().await.unwrap();
     let mut control = running.control;
     drop((running.stdin, running.stdout, running.stderr));
-    assert_eq!(control.wait().await.signal, Some(libc::SIGKILL));
+    // The time only bounds a failure.
+    let patience = std::time::Duration::from_secs(20);
+    let exit = tokio::time::timeout(patience, control.wait()).await.unwrap();
+    assert_eq!(exit.signal, Some(libc::SIGKILL));
     assert_eq!(control.teardown().await, TeardownOutcome::Removed);
 }
 
