@@ -303,7 +303,8 @@ impl Session<'_> {
             (_, Up::Failed { code, message }) => {
                 let message = text::line(&format!("{code:?}: {message}"), 2_000);
                 self.plan.facts.host(Fact::GuestError { message_claim: message.clone() }).await;
-                self.end.guest_error = Some(message);
+                self.end.guest_error = Some(message.clone());
+                self.record_stop(StopCause::GuestFailed { detail_claim: message }, stages).await;
                 self.phase = Phase::Over;
             }
             (phase, message) => {

@@ -267,7 +267,7 @@ async fn teardown(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
     } else if let Some(torn) = windup.torn.take() {
         Some(torn)
     } else if windup.sweep {
-        sweep_run(ctx, armed).await
+        Some(sweep_run(ctx, armed).await)
     } else {
         None
     };
@@ -283,21 +283,21 @@ async fn bounded(work: impl Future<Output = TeardownOutcome>) -> TeardownOutcome
     })
 }
 
-/// Removes whatever carries this run's label; `None` when there is nothing.
-async fn sweep_run(ctx: &Ctx<'_>, armed: &Armed) -> Option<TeardownOutcome> {
+/// Removes whatever carries this run's label. Where the engine knows nothing of the run, that is proof.
+async fn sweep_run(ctx: &Ctx<'_>, armed: &Armed) -> TeardownOutcome {
     let listed = tokio::time::timeout(TEARDOWN_LIMIT, armed.engine.list(&ctx.host.instance)).await;
     let found = match listed {
         Ok(Ok(found)) => found,
-        Ok(Err(error)) => return Some(TeardownOutcome::Failed { detail: error.to_string() }),
+        Ok(Err(error)) => return TeardownOutcome::Failed { detail: error.to_string() },
         Err(_) => {
-            return Some(TeardownOutcome::Failed { detail: "the engine did not answer".to_owned() });
+            return TeardownOutcome::Failed { detail: "the engine did not answer".to_owned() };
         }
     };
-    let mut outcome = None;
+    let mut outcome = TeardownOutcome::AlreadyGone;
     for sandbox in found.iter().filter(|f| f.run == ctx.id) {
-        let removed = bounded(armed.engine.remove(sandbox)).await;
-        if !matches!(outcome, Some(TeardownOutcome::Failed { .. })) {
-            outcome = Some(removed);
+        outcome = bounded(armed.engine.remove(sandbox)).await;
+        if matches!(outcome, TeardownOutcome::Failed { .. }) {
+            break;
         }
     }
     outcome

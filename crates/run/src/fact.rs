@@ -281,6 +281,11 @@ pub enum StopCause {
         /// How.
         detail: String,
     },
+    /// The guest reported that it cannot go on.
+    GuestFailed {
+        /// Its message.
+        detail_claim: String,
+    },
     /// The host itself failed.
     HostError {
         /// How.

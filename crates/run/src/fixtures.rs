@@ -65,10 +65,7 @@ pub(crate) fn good_facts(mode: Mode) -> Vec<Fact> {
             guest: Digest::of(b"guest"),
             read_back: layers(&LayerStatus::Enforced),
         },
-        Fact::Posture {
-            probe_claim: Probe::default(),
-            layers: layers(&LayerStatus::Enforced),
-        },
+        Fact::Posture { probe_claim: Probe::default(), layers: layers(&LayerStatus::Enforced) },
         Fact::WorkspaceIn { head_claim: object(2) },
         Fact::AgentStarted { program: "builtin".into() },
         Fact::AgentEnded {

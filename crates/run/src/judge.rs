@@ -26,9 +26,8 @@ pub fn judge<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Verdict {
         Some(Cause::Cancelled) => Outcome::Cancelled,
         Some(_) => Outcome::Failed,
     };
-    let mut warnings: Vec<Warning> = problems
-        .map(|c| Warning { code: c.code().to_owned(), text: c.to_string() })
-        .collect();
+    let mut warnings: Vec<Warning> =
+        problems.map(|c| Warning { code: c.code().to_owned(), text: c.to_string() }).collect();
     warnings.extend(seen.remarks());
     let summary = summary(outcome, cause.as_ref(), &seen);
     Verdict { outcome, cause, warnings, summary }

@@ -55,15 +55,14 @@ pub(crate) fn result(out: Out, record: &Record) {
         Outcome::Failed => Tone::Bad,
         Outcome::Cancelled => Tone::Warn,
     };
-    out.line(&format!("{}  {}", out.tone(tone, verdict.outcome.as_str()), verdict.summary));
-    if let Some(cause) = &verdict.cause {
-        out.line(&format!("  cause    {} {cause}", cause.code()));
-    }
+    // The summary begins with the outcome.
+    let word = verdict.outcome.as_str();
+    let rest = verdict.summary.strip_prefix(word).unwrap_or(&verdict.summary);
+    out.line(&format!("{}{rest}", out.tone(tone, word)));
     for warning in &verdict.warnings {
         out.line(&format!("  warning  {} {}", warning.code, warning.text));
     }
-    if let Some(CollectOutcome::Fetched { reference, commits, .. }) = collected(record) {
-        out.line(&format!("  commits  {} on {reference}", commits));
+    if has_commits(record) {
         out.line(&format!(
             "  review   cofferdam diff {0}   then   cofferdam apply {0}",
             record.run

@@ -2,11 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use cofferdam_testkit::model::{ModelServer, Script};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Serves the scripted models of a test.
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Runtime::new().unwrap());
 
 /// The key that must never be seen inside.
 pub(crate) const KEY: &str = "sk-test-4f2c9a77-must-stay-on-the-host";
@@ -88,7 +93,10 @@ impl World {
     /// The same with a scripted model of that dialect.
     pub(crate) fn with_model(engine: Engine, dialect: &str, script: Script) -> Self {
         let mut world = Self::new(engine);
-        let server = ModelServer::start(script).unwrap();
+        let server = {
+            let _context = RUNTIME.enter();
+            ModelServer::start(script).unwrap()
+        };
         server.require_key(KEY);
         world.provider(dialect, &server.base_url());
         world.model = Some(server);

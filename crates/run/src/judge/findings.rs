@@ -51,6 +51,11 @@ pub(super) struct Seen<'a> {
     truncated: Vec<(&'a str, u64)>,
 }
 
+/// `1 connection was refused`, `3 connections were refused`.
+fn counted(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what} was refused") } else { format!("{n} {what}s were refused") }
+}
+
 impl<'a> Seen<'a> {
     pub(super) fn of(facts: impl IntoIterator<Item = &'a Fact>) -> Self {
         let mut seen = Self::default();
@@ -229,7 +234,9 @@ impl<'a> Seen<'a> {
             });
             let outside = self.prepared.iter().map(|reports| {
                 let mut found = reports.iter().filter(|r| r.layer == layer);
-                found.find_map(|r| shortfall(&r.status)).map(|s| format!("as the engine shows: {s}"))
+                found
+                    .find_map(|r| shortfall(&r.status))
+                    .map(|s| format!("as the engine shows: {s}"))
             });
             if let Some(detail) = inside.chain(outside).flatten().next() {
                 out.push((layer, detail));
@@ -249,6 +256,11 @@ impl<'a> Seen<'a> {
                 // Ranked under containment.
                 StopCause::PostureRefused { .. } => continue,
                 StopCause::Protocol { detail } => Cause::Protocol { detail: detail.clone() },
+                // Its own fact says it better, where there is one.
+                StopCause::GuestFailed { .. } if !self.guest_errors.is_empty() => continue,
+                StopCause::GuestFailed { detail_claim } => {
+                    Cause::GuestError { message: detail_claim.clone() }
+                }
                 StopCause::HostError { detail } => Cause::HostError { detail: detail.clone() },
                 StopCause::HostLost => Cause::HostLost,
             };
@@ -308,10 +320,10 @@ impl<'a> Seen<'a> {
             out.push(Warning { code: code.to_owned(), text });
         };
         if self.egress_refused > 0 {
-            remark("RUN-100", format!("{} connections were refused", self.egress_refused));
+            remark("RUN-100", counted(self.egress_refused, "connection"));
         }
         if self.model_refused > 0 {
-            remark("RUN-101", format!("{} model calls were refused", self.model_refused));
+            remark("RUN-101", counted(self.model_refused, "model call"));
         }
         for (kind, count) in &self.truncated {
             remark("RUN-102", format!("{count} more {kind} entries were counted and not kept"));
@@ -337,13 +349,19 @@ impl<'a> Seen<'a> {
         }
         if self.calls_by_size > 0 {
             let calls = self.calls_by_size;
-            remark("RUN-106", format!("{calls} model calls reported no usage and were counted by size"));
+            remark(
+                "RUN-106",
+                format!("{calls} model calls reported no usage and were counted by size"),
+            );
         }
         if !self.spent && self.agent_ran() && self.spec.is_none_or(|s| s.model.is_some()) {
             remark("RUN-107", "what the run spent is not known".to_owned());
         }
-        if let Some(Collected { commits_claim, outcome: CollectOutcome::Fetched { commits, .. }, .. }) =
-            &self.collected
+        if let Some(Collected {
+            commits_claim,
+            outcome: CollectOutcome::Fetched { commits, .. },
+            ..
+        }) = &self.collected
             && commits_claim < commits
         {
             let text = format!("the guest counted {commits_claim} commits, {commits} were fetched");

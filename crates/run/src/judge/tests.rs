@@ -49,7 +49,10 @@ fn absent() -> LayerStatus {
 pub(super) fn ranks() -> Vec<Vec<Damage>> {
     vec![
         vec![("RUN-001", |f| {
-            f.push(Fact::Canary { found_in: vec!["bundle".into()], searched: vec!["bundle".into()] });
+            f.push(Fact::Canary {
+                found_in: vec!["bundle".into()],
+                searched: vec!["bundle".into()],
+            });
         })],
         vec![
             ("RUN-010", |f| {
@@ -71,9 +74,9 @@ pub(super) fn ranks() -> Vec<Vec<Damage>> {
         vec![("RUN-022", |f| {
             stop(f, StopCause::PostureRefused { layer: "seccomp".into(), detail: "off".into() });
         })],
-        vec![
-            ("RUN-023", |f| f.retain(|f| !matches!(f, Fact::Canary { found_in, .. } if found_in.is_empty()))),
-        ],
+        vec![("RUN-023", |f| {
+            f.retain(|f| !matches!(f, Fact::Canary { found_in, .. } if found_in.is_empty()))
+        })],
         vec![
             ("RUN-030", |f| {
                 let outcome = TeardownOutcome::Failed { detail: "busy".into() };
@@ -93,7 +96,10 @@ pub(super) fn ranks() -> Vec<Vec<Damage>> {
         vec![("RUN-055", |f| stop(f, StopCause::Protocol { detail: "frame too long".into() }))],
         vec![("RUN-056", |f| stop(f, StopCause::NoHello))],
         vec![("RUN-057", |f| stop(f, StopCause::LinkLost))],
-        vec![("RUN-058", |f| f.push(Fact::GuestError { message_claim: "no git".into() }))],
+        vec![
+            ("RUN-058", |f| f.push(Fact::GuestError { message_claim: "no git".into() })),
+            ("RUN-058", |f| stop(f, StopCause::GuestFailed { detail_claim: "no git".into() })),
+        ],
         vec![
             ("RUN-060", |f| ended(f, Some(3), None)),
             ("RUN-061", |f| ended(f, None, Some(9))),
@@ -194,11 +200,9 @@ fn codes_are_listed_in_rank_order() {
 #[test]
 fn no_single_layer_may_be_missing_or_unreported() {
     for (index, layer) in Layer::ALL.into_iter().enumerate() {
-        for status in [
-            Some(absent()),
-            Some(LayerStatus::Degraded { reason: "in part".into() }),
-            None,
-        ] {
+        for status in
+            [Some(absent()), Some(LayerStatus::Degraded { reason: "in part".into() }), None]
+        {
             let mut facts = good_facts(Mode::Unattended);
             for fact in &mut facts {
                 if let Fact::Posture { layers, .. } = fact {
@@ -286,9 +290,6 @@ fn endless_guest_errors_do_not_swell_the_verdict() {
 fn a_later_collection_replaces_an_earlier_failure() {
     let mut facts = good_facts(Mode::Unattended);
     let failed = CollectOutcome::Failed { reason: "link".into(), salvage: None };
-    facts.insert(
-        7,
-        Fact::Collected { head_claim: None, commits_claim: 2, outcome: failed },
-    );
+    facts.insert(7, Fact::Collected { head_claim: None, commits_claim: 2, outcome: failed });
     assert_eq!(code(&facts), "none");
 }

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 
-use super::{EntryFault, RECORD_SCHEMA, VerifyError, canonical, entry_digest, record_schema, seal, verify};
+use super::{
+    EntryFault, RECORD_SCHEMA, VerifyError, canonical, entry_digest, record_schema, seal, verify,
+};
 use crate::fact::Fact;
 use crate::fixtures::{good_facts, run_id};
 use crate::ids::TimestampMs;
@@ -93,14 +95,25 @@ fn missing_added_and_swapped_entries_are_found() {
 }
 
 #[test]
+fn a_wrong_number_is_found_even_when_the_chain_is_sealed_anew() {
+    for number in [json!(1), json!(4), json!(-3), json!("3"), json!(null)] {
+        let mut document = sealed();
+        document["entries"][2]["seq"] = number;
+        reseal(&mut document, 2);
+        let error = check(&document).unwrap_err();
+        assert!(
+            matches!(error, VerifyError::Entry { place: 3, fault: EntryFault::Sequence { .. } }),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_record_cannot_be_given_to_another_run() {
     let mut document = sealed();
     document["run"] = json!("00000000");
     let error = check(&document).unwrap_err();
-    assert!(matches!(
-        error,
-        VerifyError::Entry { place: 1, fault: EntryFault::Previous { .. } }
-    ));
+    assert!(matches!(error, VerifyError::Entry { place: 1, fault: EntryFault::Previous { .. } }));
 }
 
 #[test]
@@ -187,10 +200,7 @@ fn json_that_two_readers_could_understand_differently_is_refused() {
 #[test]
 fn canonical_json_sorts_at_every_depth() {
     let value = json!({ "b": [{ "z": 1, "a": "é\n\"" }], "a": null, "Z": -5 });
-    assert_eq!(
-        canonical::to_string(&value),
-        r#"{"Z":-5,"a":null,"b":[{"a":"é\n\"","z":1}]}"#
-    );
+    assert_eq!(canonical::to_string(&value), r#"{"Z":-5,"a":null,"b":[{"a":"é\n\"","z":1}]}"#);
 }
 
 /// Another implementation must be able to compute this from the description in `record.rs` alone.
@@ -198,10 +208,7 @@ fn canonical_json_sorts_at_every_depth() {
 fn the_digest_of_a_known_entry_does_not_change() {
     let fact = Fact::Note { text: "hello".into() };
     let record = seal(&run_id(), [(TimestampMs(7), fact)]);
-    assert_eq!(
-        record.entries[0].prev,
-        crate::ids::Digest::of(b"cofferdam.record/1\n7k2m9qxc")
-    );
+    assert_eq!(record.entries[0].prev, crate::ids::Digest::of(b"cofferdam.record/1\n7k2m9qxc"));
     let by_hand = format!(
         r#"{{"at":7,"prev":"{}","seq":1,"text":"hello","type":"note"}}"#,
         record.entries[0].prev

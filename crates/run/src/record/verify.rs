@@ -104,7 +104,9 @@ pub enum VerifyError {
         fault: EntryFault,
     },
     /// Entries are missing at the end, or were added.
-    #[error("the document ends with {computed}, not with {found}: its last entries are missing or added")]
+    #[error(
+        "the document ends with {computed}, not with {found}: its last entries are missing or added"
+    )]
     Head {
         /// Digest of the last entry there is.
         computed: Digest,
@@ -150,8 +152,8 @@ pub fn verify(json: &str) -> Result<Verified, VerifyError> {
     if json.len() > MAX_RECORD_BYTES {
         return Err(VerifyError::TooLarge { bytes: json.len() });
     }
-    let Strict(document) = serde_json::from_str(json)
-        .map_err(|e| VerifyError::Syntax { detail: e.to_string() })?;
+    let Strict(document) =
+        serde_json::from_str(json).map_err(|e| VerifyError::Syntax { detail: e.to_string() })?;
     let Value::Object(mut fields) = document else {
         return Err(VerifyError::Syntax { detail: "it is not an object".to_owned() });
     };
@@ -171,13 +173,17 @@ pub fn verify(json: &str) -> Result<Verified, VerifyError> {
     let verdict_value = take(&mut fields, "verdict")?;
     // No digest covers the top level, so nothing unknown may stand there.
     if let Some(field) = fields.keys().next() {
-        return Err(VerifyError::Field { field: field.chars().take(80).collect(), fault: "unknown" });
+        return Err(VerifyError::Field {
+            field: field.chars().take(80).collect(),
+            fault: "unknown",
+        });
     }
 
     let mut head = start_of_chain(&run);
     let mut entries = Vec::with_capacity(raw.len());
     for (place, value) in (1usize..).zip(raw) {
-        let entry = link(place, &head, value).map_err(|fault| VerifyError::Entry { place, fault })?;
+        let entry =
+            link(place, &head, value).map_err(|fault| VerifyError::Entry { place, fault })?;
         head = entry.digest.clone();
         entries.push(entry);
     }

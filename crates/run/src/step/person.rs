@@ -24,9 +24,7 @@ pub(super) fn decided(context: &Context<'_>, state: State, asked: String, approv
             let state = State::Paused { lease, sandbox, budget, ask: None, then, supervised };
             Ok((state, vec![Action::TellAgent { ask: asked, approved }]))
         }
-        State::AwaitingApproval { .. } | State::Paused { .. } => {
-            Err(StepError::NotAsked { asked })
-        }
+        State::AwaitingApproval { .. } | State::Paused { .. } => Err(StepError::NotAsked { asked }),
         State::Queued
         | State::Preparing { .. }
         | State::Planning { .. }

@@ -66,13 +66,7 @@ fn live(mut run: Run, events: impl IntoIterator<Item = RunEvent>) -> (Run, Vec<A
 }
 
 fn to_executing() -> Vec<RunEvent> {
-    vec![
-        claimed(1),
-        identified(),
-        RunEvent::GuestReady,
-        RunEvent::AgentStarted,
-        RunEvent::PlanMade,
-    ]
+    vec![claimed(1), identified(), RunEvent::GuestReady, RunEvent::AgentStarted, RunEvent::PlanMade]
 }
 
 /// A run in each non-terminal state (supervised, because only that reaches all).
@@ -349,6 +343,7 @@ fn any_cause() -> impl Strategy<Value = StopCause> {
         Just(StopCause::NoHello),
         Just(StopCause::PostureRefused { layer: "seccomp".into(), detail: "off".into() }),
         Just(StopCause::Protocol { detail: "x".into() }),
+        Just(StopCause::GuestFailed { detail_claim: "x".into() }),
         Just(StopCause::HostError { detail: "x".into() }),
     ]
 }

@@ -72,7 +72,12 @@ pub(super) fn stopped(context: &Context<'_>, state: State, cause: StopCause) -> 
             let ending = Ending::Stopped { cause };
             Ok((State::Collecting { lease, sandbox, ending, carrying_since }, actions))
         }
-        State::Collecting { lease, sandbox, ending: Ending::Stopped { cause: first }, carrying_since } => {
+        State::Collecting {
+            lease,
+            sandbox,
+            ending: Ending::Stopped { cause: first },
+            carrying_since,
+        } => {
             // The first cause stands. A lost link or host still changes what can be done.
             let actions = if link_is_usable(&cause) {
                 Vec::new()
@@ -103,6 +108,7 @@ fn link_is_usable(cause: &StopCause) -> bool {
         | StopCause::NoHello
         | StopCause::PostureRefused { .. }
         | StopCause::Protocol { .. }
+        | StopCause::GuestFailed { .. }
         | StopCause::HostLost => false,
     }
 }

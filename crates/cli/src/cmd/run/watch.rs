@@ -40,7 +40,9 @@ pub(crate) fn cause(cause: &StopCause) -> String {
         StopCause::PostureRefused { layer, detail } => {
             format!("the layer {layer} does not hold: {detail}")
         }
-        StopCause::Protocol { detail } | StopCause::HostError { detail } => detail.clone(),
+        StopCause::Protocol { detail }
+        | StopCause::HostError { detail }
+        | StopCause::GuestFailed { detail_claim: detail } => detail.clone(),
         StopCause::HostLost => "the supervising process was lost".to_owned(),
     }
 }
