@@ -36,8 +36,8 @@ impl Client<'_> {
         let mut seen = Seen::default();
         let most = self.vector.request.pace.as_ref().map(|pace| Duration::from_secs(pace.max_s));
         let patience = most.unwrap_or(PATIENCE) / self.faster;
-        if timeout(patience, self.talk(io, &mut seen)).await.is_err() && seen.statuses.is_empty() {
-            seen.fault = Some("no answer in time".to_owned());
+        if timeout(patience, self.talk(io, &mut seen)).await.is_err() {
+            seen.fault = Some("no end in time".to_owned());
         }
         seen
     }
