@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cofferdam_broker::BrokerLog;
-use cofferdam_ledger::{Appended, Store};
+use cofferdam_ledger::{Appended, Item, LedgerError, Store};
 use cofferdam_run::fact::{Fact, StopCause};
 use cofferdam_run::{RunId, TimestampMs};
 use cofferdam_wire::OutputStream;
@@ -18,6 +18,9 @@ use crate::progress::{Progress, Watcher};
 
 /// Facts waiting for the disk; past it, facts that a guest can cause are counted and not kept.
 pub(crate) const MAX_QUEUED_FACTS: usize = 4096;
+
+/// Messages that are written together; the others wait.
+const MAX_BATCH: usize = 256;
 
 enum Message {
     Fact(TimestampMs, Fact),
@@ -123,43 +126,56 @@ struct Writer {
 }
 
 impl Writer {
+    /// Writes what is waiting together: one flush to the disk for many.
     async fn run(mut self, mut queue: mpsc::Receiver<Message>) {
-        while let Some(message) = queue.recv().await {
-            let result = match message {
-                Message::Fact(at, fact) => {
-                    self.ledger.append_fact(&self.run, self.epoch, at, fact).await
+        let mut waiting = Vec::new();
+        while queue.recv_many(&mut waiting, MAX_BATCH).await > 0 {
+            let mut items = Vec::new();
+            for message in waiting.drain(..) {
+                match message {
+                    Message::Fact(at, fact) => items.push((at, Item::Fact(Box::new(fact)))),
+                    Message::Output(at, stream, text) => {
+                        let stream = match stream {
+                            OutputStream::Stdout => cofferdam_ledger::OutputStream::Stdout,
+                            OutputStream::Stderr => cofferdam_ledger::OutputStream::Stderr,
+                        };
+                        items.push((at, Item::Output { stream, bytes: text.into_bytes() }));
+                    }
+                    Message::Flush(reply) => {
+                        self.write(std::mem::take(&mut items)).await;
+                        // Nobody waiting any more is no fault.
+                        let _ = reply.send(self.failure.clone());
+                    }
                 }
-                Message::Output(at, stream, text) => {
-                    let stream = match stream {
-                        OutputStream::Stdout => cofferdam_ledger::OutputStream::Stdout,
-                        OutputStream::Stderr => cofferdam_ledger::OutputStream::Stderr,
-                    };
-                    self.ledger
-                        .append_output(&self.run, self.epoch, at, stream, text.into_bytes())
-                        .await
-                }
-                Message::Flush(reply) => {
-                    // Nobody waiting any more is no fault.
-                    let _ = reply.send(self.failure.clone());
-                    continue;
-                }
-            };
-            let refused = match result {
-                Ok(Appended::Kept { .. } | Appended::Counted) => None,
-                Ok(Appended::Lost(lost)) => {
-                    Some(format!("the run was lost to another process: {lost:?}"))
-                }
-                Err(error) => Some(format!("{}: {error}", error.code())),
-            };
-            if let Some(detail) = refused
-                && self.failure.is_none()
-            {
-                let detail = format!("a fact could not be stored: {detail}");
-                tracing::error!(run = %self.run, detail, "fact not stored");
-                // An unrecorded run must not go on.
-                let _ = self.stops.try_send(StopCause::HostError { detail: detail.clone() });
-                self.failure = Some(detail);
             }
+            self.write(items).await;
         }
+    }
+
+    async fn write(&mut self, items: Vec<(TimestampMs, Item)>) {
+        if items.is_empty() {
+            return;
+        }
+        let refused = match self.ledger.append_batch(&self.run, self.epoch, items).await {
+            Ok(answers) => answers.into_iter().find_map(refusal),
+            Err(error) => Some(format!("{}: {error}", error.code())),
+        };
+        if let Some(detail) = refused
+            && self.failure.is_none()
+        {
+            let detail = format!("a fact could not be stored: {detail}");
+            tracing::error!(run = %self.run, detail, "fact not stored");
+            // An unrecorded run must not go on.
+            let _ = self.stops.try_send(StopCause::HostError { detail: detail.clone() });
+            self.failure = Some(detail);
+        }
+    }
+}
+
+fn refusal(answer: Result<Appended, LedgerError>) -> Option<String> {
+    match answer {
+        Ok(Appended::Kept { .. } | Appended::Counted) => None,
+        Ok(Appended::Lost(lost)) => Some(format!("the run was lost to another process: {lost:?}")),
+        Err(error) => Some(format!("{}: {error}", error.code())),
     }
 }

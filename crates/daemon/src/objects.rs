@@ -15,11 +15,11 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// not made.
 const MAX_LIST_BYTES: usize = 256 << 20;
 
-/// Searches what `head` has over `base`. Gives the name of the secret that was found.
+/// Searches what `heads` have over `base`. Gives the name of the secret that was found.
 pub(crate) async fn search(
     checkout: &Path,
     base: &ObjectId,
-    head: &ObjectId,
+    heads: &[ObjectId],
     needles: &Needles,
     scratch: &Path,
 ) -> Result<Option<String>, String> {
@@ -27,7 +27,7 @@ pub(crate) async fn search(
     let names = git
         .call("rev-list")
         .args(["--objects", "--no-object-names"])
-        .arg(head.as_str())
+        .args(heads.iter().map(ObjectId::as_str))
         .arg(format!("^{base}"))
         .limit(MAX_LIST_BYTES)
         .within(LIMIT)

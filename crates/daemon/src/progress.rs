@@ -27,6 +27,11 @@ pub enum Progress {
         /// Uncommitted paths included.
         uncommitted_paths: u64,
     },
+    /// Something about the snapshot that the person should know.
+    Note {
+        /// One line.
+        text: String,
+    },
     /// The sandbox is up and its posture holds.
     Sealed {
         /// Layers that hold.

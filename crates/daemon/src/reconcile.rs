@@ -4,16 +4,29 @@
 //! nothing of a live run is touched.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
-use cofferdam_ledger::{Appended, ListFilter, Settlement};
+use cofferdam_ledger::{Appended, Beat, ListFilter, Settlement, Store};
 use cofferdam_run::fact::{CollectOutcome, Fact, StopCause, TeardownOutcome};
 use cofferdam_run::{EngineKind, RunEvent, RunId, TimestampMs};
 
+use crate::clock::Clock;
 use crate::error::HostError;
 use crate::host::Host;
 use crate::monitor::LEASE_TTL_MS;
 use crate::paths::create_private_dir;
-use crate::windup::remove_dir;
+use crate::windup::{self, remove_dir};
+
+/// Renews a lease until it is ended.
+async fn beat(ledger: Arc<dyn Store>, clock: Arc<dyn Clock>, run: RunId, epoch: u64) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        if let Err(error) = ledger.heartbeat(&run, epoch, clock.now(), LEASE_TTL_MS).await {
+            tracing::warn!(run = %run, error = %error, "lease not renewed");
+        }
+    }
+}
 
 /// What a sweep did.
 #[derive(Debug, Default, serde::Serialize)]
@@ -86,9 +99,19 @@ impl Host {
         let fact = Fact::Stopped { cause: StopCause::HostLost };
         self.keep(id, lease.epoch, fact).await?;
         let facts = self.ledger.facts(id).await?;
-        let started = facts.iter().any(|(_, f)| matches!(f, Fact::AgentStarted { .. }));
-        let collected = facts.iter().any(|(_, f)| matches!(f, Fact::Collected { .. }));
-        let salvage = if started && !collected { self.salvage_directory(id) } else { None };
+        let has = |wanted: fn(&Fact) -> bool| facts.iter().any(|(_, fact)| wanted(fact));
+        let started = has(|f| matches!(f, Fact::AgentStarted { .. }));
+        let collected = has(|f| matches!(f, Fact::Collected { .. }));
+        let prepared = has(|f| matches!(f, Fact::SandboxPrepared { .. }));
+        // Bringing out and removing may take longer than a lease lasts.
+        let beating = tokio::spawn(beat(
+            Arc::clone(&self.ledger),
+            Arc::clone(&self.clock),
+            id.clone(),
+            lease.epoch,
+        ));
+        let (salvage, removed) = self.clear_lost(kind, id, started && !collected, prepared).await;
+        beating.abort();
         if started && !collected {
             let outcome = CollectOutcome::Failed {
                 reason: "the process that supervised the run was lost".to_owned(),
@@ -102,13 +125,15 @@ impl Host {
             let fact = Fact::Retained { kind: "salvage".to_owned(), place, until_ms };
             self.keep(id, lease.epoch, fact).await?;
         }
-        let prepared = facts.iter().any(|(_, f)| matches!(f, Fact::SandboxPrepared { .. }));
-        if prepared {
-            let outcome = self.remove_run(kind, id).await;
+        if let Some(outcome) = removed {
             if matches!(outcome, TeardownOutcome::Removed) {
                 report.removed.push(format!("{kind} {id}"));
             }
             self.keep(id, lease.epoch, Fact::Teardown { outcome }).await?;
+        }
+        // Renewed once more: the last beat may be old.
+        if let Beat::Lost(_) = self.ledger.heartbeat(id, lease.epoch, at(), LEASE_TTL_MS).await? {
+            return Ok(false);
         }
         let settled = self.ledger.settle(id, lease.epoch, at()).await?;
         Ok(matches!(settled, Settlement::Done { .. }))
@@ -121,38 +146,50 @@ impl Host {
         }
     }
 
-    /// Moves what a lost native run left behind out of the way of the teardown.
-    fn salvage_directory(&self, id: &RunId) -> Option<String> {
-        let work = self.paths.run(id).work();
+    /// Brings the work of a lost run to safety where that is wanted, then removes its sandbox. Gives
+    /// where the work is, and what became of the sandbox when there was one.
+    async fn clear_lost(
+        &self,
+        kind: EngineKind,
+        id: &RunId,
+        save: bool,
+        prepared: bool,
+    ) -> (Option<String>, Option<TeardownOutcome>) {
         let place = self.paths.salvage(id);
-        let repo = work.join("repo");
-        let filled = std::fs::read_dir(&repo).is_ok_and(|mut d| d.next().is_some());
-        if !filled || create_private_dir(&place).is_err() {
-            return None;
-        }
-        std::fs::rename(&repo, place.join("work")).ok()?;
-        Some(place.display().to_string())
-    }
-
-    async fn remove_run(&self, kind: EngineKind, id: &RunId) -> TeardownOutcome {
-        let failed = |detail: String| TeardownOutcome::Failed { detail };
+        let paths = self.paths.run(id);
+        let mut kept = save && windup::keep_bundle(&paths.bundle_out(), &place, "out.bundle");
+        let failed = |detail: String| Some(TeardownOutcome::Failed { detail });
+        let shown = |kept: bool| kept.then(|| place.display().to_string());
         let engine = match self.engines.get(kind).await {
             Ok(engine) => engine,
-            Err(error) => return failed(error.to_string()),
+            Err(error) => return (shown(kept), failed(error.to_string())),
         };
-        match engine.list(&self.instance).await {
-            Err(error) => failed(error.to_string()),
-            Ok(found) => {
-                let mut outcome = TeardownOutcome::AlreadyGone;
-                for sandbox in found.iter().filter(|f| &f.run == id) {
-                    outcome = engine.remove(sandbox).await;
-                    if matches!(outcome, TeardownOutcome::Failed { .. }) {
-                        break;
-                    }
+        let found = match engine.list(&self.instance).await {
+            Ok(found) => found,
+            Err(error) => return (shown(kept), failed(error.to_string())),
+        };
+        let mut outcome = prepared.then_some(TeardownOutcome::AlreadyGone);
+        for sandbox in found.iter().filter(|f| &f.run == id) {
+            if save && create_private_dir(&place).is_ok() {
+                match engine.salvage(sandbox, &place.join("work")).await {
+                    Ok(true) => kept = true,
+                    Ok(false) => {}
+                    // Removing now would lose the work for good.
+                    Err(error) => return (shown(kept), failed(format!("work not saved: {error}"))),
                 }
-                outcome
+            }
+            outcome = Some(engine.remove(sandbox).await);
+            if matches!(outcome, Some(TeardownOutcome::Failed { .. })) {
+                break;
             }
         }
+        if kept {
+            windup::keep_bundle(&paths.bundle_in(), &place, "base.bundle");
+        } else {
+            // Made for nothing, and empty; often not even made.
+            let _ = std::fs::remove_dir(&place);
+        }
+        (shown(kept), outcome)
     }
 
     async fn sweep_engine(

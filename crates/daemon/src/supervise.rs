@@ -344,6 +344,11 @@ async fn snapshot(ctx: &Ctx<'_>, armed: &Armed) -> Result<Snapshot, StopCause> {
         base: snapshot.base.clone(),
         uncommitted_paths: snapshot.uncommitted_paths,
     });
+    for note in &snapshot.notes {
+        let text = crate::text::line(&note.to_string(), 500);
+        ctx.facts.host(Fact::Note { text: text.clone() }).await;
+        ctx.watcher.tell(Progress::Note { text });
+    }
     Ok(snapshot)
 }
 
@@ -473,7 +478,14 @@ async fn session(
     let posture = Required { spec: &spec, read_back, outside: &outside };
     let end: End = session::run(&link, incoming, &doors, plan, &posture, ctx, stops).await;
     link.close();
-    windup.spend = doors.model.as_ref().map(|m| m.spend());
+    if let Some(model) = &doors.model {
+        // Calls that were just cut are still being counted.
+        let settled = tokio::time::timeout(Duration::from_secs(5), model.settled()).await;
+        if settled.is_err() {
+            tracing::warn!(run = %ctx.id, "model calls not settled in time");
+        }
+        windup.spend = Some(model.spend());
+    }
     windup.end = Some(end);
     windup
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cofferdam_ledger::{Appended, Beat, Settlement};
-use cofferdam_run::fact::{CollectOutcome, Fact, StopCause, TeardownOutcome};
+use cofferdam_run::fact::{CollectOutcome, Fact, SideRef, StopCause, TeardownOutcome};
 use cofferdam_run::limits::Spend;
 use cofferdam_run::{ObjectId, Record, RunEvent};
 use cofferdam_sandbox::Control;
@@ -18,6 +18,7 @@ use crate::arm::Armed;
 use crate::canary;
 use crate::error::HostError;
 use crate::monitor::LEASE_TTL_MS;
+use crate::objects;
 use crate::paths::create_private_dir;
 use crate::progress::Progress;
 use crate::session::End;
@@ -40,7 +41,7 @@ pub(crate) struct Windup {
     pub(crate) sweep: bool,
     pub(crate) end: Option<End>,
     /// What was fetched.
-    pub(crate) head: Option<ObjectId>,
+    pub(crate) heads: Vec<ObjectId>,
     pub(crate) spend: Option<Spend>,
 }
 
@@ -110,8 +111,8 @@ async fn collect(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
             CollectOutcome::Failed { reason, salvage }
         }
     };
-    if let CollectOutcome::Fetched { commits, head, .. } = &outcome {
-        windup.head = Some(head.clone());
+    if let CollectOutcome::Fetched { commits, head, sides, .. } = &outcome {
+        windup.heads = sides.iter().map(|s| s.id.clone()).chain([head.clone()]).collect();
         ctx.watcher.tell(Progress::Fetched { commits: *commits });
     }
     ctx.facts.host(Fact::Collected { head_claim, commits_claim, outcome }).await;
@@ -158,6 +159,15 @@ async fn bring_home(
         head: imported.head,
         commits: imported.commits,
         subjects: imported.subjects.iter().map(|s| crate::text::line(s, 200)).collect(),
+        sides: imported
+            .sides
+            .into_iter()
+            .map(|side| SideRef {
+                name_claim: crate::text::line(&side.name, 200),
+                reference: side.reference,
+                id: side.id,
+            })
+            .collect(),
     })
 }
 
@@ -165,20 +175,25 @@ fn refs(manifest: &Manifest) -> Vec<(String, ObjectId)> {
     manifest.refs.iter().map(|r| (r.name.clone(), r.oid.clone())).collect()
 }
 
+/// Moves a bundle to `place`, when it is there. Gives whether it was kept.
+pub(crate) fn keep_bundle(from: &Path, place: &Path, name: &str) -> bool {
+    if !from.exists() {
+        return false;
+    }
+    let moved = create_private_dir(place).and_then(|()| std::fs::rename(from, place.join(name)));
+    if let Err(error) = &moved {
+        tracing::error!(from = %from.display(), error = %error, "bundle not kept");
+    }
+    moved.is_ok()
+}
+
 /// Keeps what there is of work that could not be fetched. Gives the place, when anything was kept.
 async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
     let place = ctx.host.paths.salvage(&ctx.id);
+    let mut kept = keep_bundle(&ctx.paths.bundle_out(), &place, "out.bundle");
     if let Err(error) = create_private_dir(&place) {
         tracing::error!(run = %ctx.id, error = %error, "no place for salvage");
         return None;
-    }
-    let mut kept = false;
-    for (from, name) in
-        [(ctx.paths.bundle_in(), "base.bundle"), (ctx.paths.bundle_out(), "out.bundle")]
-    {
-        if from.exists() {
-            kept |= std::fs::rename(&from, place.join(name)).is_ok();
-        }
     }
     if let Some(control) = &mut windup.control {
         match control.salvage(&place.join("work")).await {
@@ -192,6 +207,8 @@ async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
         let _ = std::fs::remove_dir(&place);
         return None;
     }
+    // What the work was built on, so that it can be opened without the checkout.
+    keep_bundle(&ctx.paths.bundle_in(), &place, "base.bundle");
     let keep_ms = ctx.host.config.salvage_ms().unwrap_or(14 * 86_400_000);
     let shown = place.display().to_string();
     ctx.facts
@@ -207,7 +224,7 @@ async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
 /// Searches for the planted marker and for every credential of the run.
 async fn search(ctx: &Ctx<'_>, armed: &Armed, windup: &Windup) -> Fact {
     let mut found_in: Vec<String> = windup.end.iter().flat_map(|e| e.leaks.clone()).collect();
-    let mut searched = vec!["agent output".to_owned()];
+    let (mut searched, mut unsearched) = (vec!["agent output".to_owned()], Vec::new());
     let needles = ctx.needles.clone();
     let trees: Vec<(PathBuf, &str)> = [
         (ctx.paths.work(), "work directory"),
@@ -233,32 +250,38 @@ async fn search(ctx: &Ctx<'_>, armed: &Armed, windup: &Windup) -> Fact {
         (found, done)
     })
     .await;
-    if let Ok((found, done)) = scanned {
-        found_in.extend(found);
-        searched.extend(done);
+    match scanned {
+        Ok((found, done)) => {
+            found_in.extend(found);
+            searched.extend(done);
+        }
+        Err(_) => unsearched.push("work directory".to_owned()),
     }
-    if let (Some(snapshot), Some(head)) = (&windup.snapshot, &windup.head) {
+    if let Some(snapshot) = windup.snapshot.as_ref().filter(|_| !windup.heads.is_empty()) {
         let scratch = ctx.paths.dir().join("objects.tmp");
         let place = armed.checkout.top();
-        match crate::objects::search(place, &snapshot.base, head, &ctx.needles, &scratch).await {
+        match objects::search(place, &snapshot.base, &windup.heads, &ctx.needles, &scratch).await {
             Ok(hit) => {
                 found_in.extend(hit.map(|what| format!("commits ({what})")));
                 searched.push("commits".to_owned());
             }
             Err(error) => {
                 tracing::error!(run = %ctx.id, error, "commits not searched");
-                searched.push("commits (failed)".to_owned());
+                unsearched.push("commits".to_owned());
             }
         }
     }
     // What is queued has to be in the ledger before the ledger is searched; a failure is told at the end.
     let _ = ctx.facts.flush().await;
-    if let Ok(facts) = ctx.host.ledger.facts(&ctx.id).await {
-        let text = serde_json::to_vec(&facts).unwrap_or_default();
-        found_in.extend(ctx.needles.find_in(&text).map(|what| format!("record ({what})")));
-        searched.push("record".to_owned());
+    match ctx.host.ledger.facts(&ctx.id).await {
+        Ok(facts) => {
+            let text = serde_json::to_vec(&facts).unwrap_or_default();
+            found_in.extend(ctx.needles.find_in(&text).map(|what| format!("record ({what})")));
+            searched.push("record".to_owned());
+        }
+        Err(_) => unsearched.push("record".to_owned()),
     }
-    Fact::Canary { found_in, searched }
+    Fact::Canary { found_in, searched, unsearched }
 }
 
 async fn teardown(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {

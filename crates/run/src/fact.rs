@@ -173,6 +173,9 @@ pub enum Fact {
         found_in: Vec<String>,
         /// What was searched.
         searched: Vec<String>,
+        /// What should have been searched and could not be. Then nobody can say that it is clean.
+        #[serde(default)]
+        unsearched: Vec<String>,
     },
     /// Final spend.
     Spent {
@@ -188,7 +191,7 @@ pub enum Fact {
         /// Until when, Unix milliseconds.
         until_ms: u64,
     },
-    /// The person applied the run's commits to a checkout.
+    /// Something that the person should know.
     Note {
         /// One line for people.
         text: String,
@@ -311,6 +314,9 @@ pub enum CollectOutcome {
         commits: u64,
         /// Subjects of the newest commits, at most 50, escaped.
         subjects: Vec<String>,
+        /// Further branches and tags whose commits the head does not have.
+        #[serde(default)]
+        sides: Vec<SideRef>,
     },
     /// It could not be fetched; what there is was kept.
     Failed {
@@ -319,6 +325,17 @@ pub enum CollectOutcome {
         /// Where the bundle or volume was kept.
         salvage: Option<String>,
     },
+}
+
+/// A branch or tag of the sandbox beside its head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SideRef {
+    /// Its name in the sandbox, escaped. A claim.
+    pub name_claim: String,
+    /// The ref in the person's repository.
+    pub reference: String,
+    /// Its object id, as the host's git reports it.
+    pub id: ObjectId,
 }
 
 /// What became of the sandbox.

@@ -82,11 +82,12 @@ pub(crate) fn good_facts(mode: Mode) -> Vec<Fact> {
                 head: object(3),
                 commits: 2,
                 subjects: vec!["fix".into(), "test".into()],
+                sides: vec![],
             },
         },
         Fact::SandboxEnded { exit: Some(0), oom_killed: false },
         Fact::Teardown { outcome: TeardownOutcome::Removed },
-        Fact::Canary { found_in: vec![], searched: vec!["bundle".into()] },
+        Fact::Canary { found_in: vec![], searched: vec!["bundle".into()], unsearched: vec![] },
         Fact::Spent { spend: Spend::default() },
     ]
 }

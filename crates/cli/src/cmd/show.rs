@@ -129,7 +129,7 @@ fn details(out: Out, record: &Record) {
                     out.line(&format!("           {line}"));
                 }
             }
-            Fact::Canary { found_in, searched } => {
+            Fact::Canary { found_in, searched, .. } => {
                 let found = if found_in.is_empty() {
                     "no secret found in"
                 } else {

@@ -1,6 +1,15 @@
 //! Mounts, from `/proc/self/mountinfo`.
 //!
-//! Takes a mount for writable unless it says otherwise.
+//! Takes a mount for writable unless it is read-only, or the kernel refuses this user everywhere on it
+//! (a container's `/sys/fs/cgroup` on cgroup v1 is a root-owned tmpfs
+//! that is not mounted read-only).
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use crate::limits::{PROBE_ENTRIES, PROC_FILE};
 use crate::probe::read_bounded;
@@ -16,12 +25,46 @@ pub(super) struct Mounts {
 
 pub(super) fn read() -> Mounts {
     match read_bounded("/proc/self/mountinfo", PROC_FILE) {
-        Ok(text) => parse(&text),
+        Ok(text) => {
+            let mut mounts = parse(&text);
+            mounts.writable.retain(|point| may_write(Path::new(point)));
+            mounts
+        }
         Err(_) => Mounts {
             root_read_only: false,
             writable: vec!["unreadable: /proc/self/mountinfo".to_owned()],
         },
     }
+}
+
+/// False only when the kernel clearly refuses this user everywhere on the mount: anything unclear,
+/// and a tree of more than [`PROBE_ENTRIES`] entries, counts as writable.
+fn may_write(point: &Path) -> bool {
+    let Ok(device) = point.metadata().map(|m| m.dev()) else { return true };
+    let mut left = PROBE_ENTRIES;
+    let mut waiting = vec![point.to_path_buf()];
+    while let Some(place) = waiting.pop() {
+        if !matches!(access(&place, Access::WRITE_OK), Err(Errno::ACCESS | Errno::ROFS)) {
+            return true;
+        }
+        let entries = match std::fs::read_dir(&place) {
+            Ok(entries) => entries,
+            // A file, or a directory that cannot be listed; its own answer counted above.
+            Err(error) => match error.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::NotADirectory => continue,
+                _ => return true,
+            },
+        };
+        for entry in entries {
+            let (Ok(entry), Some(rest)) = (entry, left.checked_sub(1)) else { return true };
+            left = rest;
+            // What is mounted on top is judged by its own line; a link is judged where it leads.
+            if entry.metadata().is_ok_and(|m| m.dev() == device && !m.is_symlink()) {
+                waiting.push(entry.path());
+            }
+        }
+    }
+    false
 }
 
 fn parse(text: &str) -> Mounts {
@@ -73,6 +116,13 @@ mod tests {
         let mounts = parse(text);
         assert!(mounts.root_read_only);
         assert_eq!(mounts.writable, ["/work", "/with blank"]);
+    }
+
+    #[test]
+    fn a_place_that_this_user_may_write_to_is_writable_and_so_is_an_unclear_one() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(may_write(dir.path()));
+        assert!(may_write(Path::new("/does/not/exist")), "unclear counts as writable");
     }
 
     #[test]

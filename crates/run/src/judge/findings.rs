@@ -98,9 +98,9 @@ impl<'a> Seen<'a> {
                 self.oom_killed |= oom_killed;
             }
             Fact::Teardown { outcome } => self.teardown = Some(outcome),
-            Fact::Canary { found_in, searched } => {
+            Fact::Canary { found_in, searched, unsearched } => {
                 self.canary_found.extend(found_in.iter().map(String::as_str));
-                self.canary_searched |= !searched.is_empty();
+                self.canary_searched |= !searched.is_empty() && unsearched.is_empty();
             }
             Fact::Spent { spend } => {
                 self.spent = true;

@@ -57,7 +57,7 @@ fn irrelevant() -> impl Strategy<Value = Fact> {
 proptest! {
     #[test]
     fn a_leak_outranks_everything(mut facts in any_facts(), place in any::<Index>()) {
-        let leak = Fact::Canary { found_in: vec!["output".into()], searched: vec!["output".into()] };
+        let leak = Fact::Canary { found_in: vec!["output".into()], searched: vec!["output".into()], unsearched: vec![] };
         facts.insert(place.index(facts.len() + 1), leak);
         let verdict = judge(&facts);
         prop_assert_eq!(verdict.outcome, Outcome::Failed);

@@ -24,6 +24,7 @@ fn fetched(commits: u64) -> CollectOutcome {
         head: object(3),
         commits,
         subjects: vec![],
+        sides: vec![],
     }
 }
 
@@ -52,6 +53,7 @@ pub(super) fn ranks() -> Vec<Vec<Damage>> {
             f.push(Fact::Canary {
                 found_in: vec!["bundle".into()],
                 searched: vec!["bundle".into()],
+                unsearched: vec![],
             });
         })],
         vec![

@@ -16,7 +16,7 @@ mod salvage;
 mod stdio;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -331,6 +331,20 @@ impl Engine for DockerEngine {
             entry.running |= alive;
         }
         Ok(found.into_values().take(MAX_LISTED).collect())
+    }
+
+    async fn salvage(&self, found: &Found, to: &Path) -> Result<bool, SandboxError> {
+        let remains = Remains::of(&self.client, &found.instance, &found.run)
+            .await
+            .map_err(|error| error.during("list what is left of the run"))?;
+        for id in &remains.containers {
+            // Nothing may write there while it is read.
+            remove::stop(&self.client, id).await;
+            if salvage::repository(&self.client, id, to).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn remove(&self, found: &Found) -> TeardownOutcome {

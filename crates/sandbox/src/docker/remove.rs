@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::query_parameters::{
-    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
-    RemoveVolumeOptionsBuilder,
+    KillContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
+    RemoveContainerOptionsBuilder, RemoveVolumeOptionsBuilder,
 };
 use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_run::ids::{InstanceId, RunId};
+use futures::StreamExt as _;
 
-use super::call::{self, CALL_TIMEOUT, CallError, Client, REMOVE_TIMEOUT};
+use super::call::{self, CALL_TIMEOUT, CallError, Client, KILL_TIMEOUT, REMOVE_TIMEOUT};
 use super::labels;
 
 /// Looks at whether something is gone before giving up.
@@ -29,6 +30,16 @@ pub(crate) struct Remains {
     pub(crate) containers: Vec<String>,
     /// Volume names.
     pub(crate) volumes: Vec<String>,
+}
+
+/// Kills a container and waits until the engine says that it has ended, within [`KILL_TIMEOUT`]. What
+/// hangs is met again at removal, which says so.
+pub(super) async fn stop(client: &Client, id: &str) {
+    let options = KillContainerOptionsBuilder::default().signal("SIGKILL").build();
+    // Refused when it has ended already.
+    let _ended = client.ask(KILL_TIMEOUT, client.docker.kill_container(id, Some(options))).await;
+    let mut waiting = std::pin::pin!(client.docker.wait_container(id, None));
+    let _hangs = tokio::time::timeout(KILL_TIMEOUT, waiting.next()).await;
 }
 
 impl Remains {

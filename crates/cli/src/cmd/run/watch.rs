@@ -63,6 +63,7 @@ impl Watcher for Lines {
                 };
                 self.line("snapshot", &format!("{short}{extra}"));
             }
+            Progress::Note { text } => self.line(&self.out.note_tone(Tone::Warn, "note"), &text),
             Progress::Sealed { enforced, degraded } if degraded.is_empty() => {
                 self.line("sandbox up", &format!("{} hold", count(enforced as u64, "layer")));
             }
