@@ -15,7 +15,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// not made.
 const MAX_LIST_BYTES: usize = 256 << 20;
 
-/// Searches what `heads` have over `base`. Gives the name of the secret that was found.
+/// Searches what `heads` have over `base`, and every file in the tree of each head: what came in with
+/// the snapshot counts too, since the agent could read it. Gives the name of the secret that was found.
 pub(crate) async fn search(
     checkout: &Path,
     base: &ObjectId,
@@ -24,7 +25,7 @@ pub(crate) async fn search(
     scratch: &Path,
 ) -> Result<Option<String>, String> {
     let git = Git::for_person(checkout).await.map_err(|e| e.to_string())?;
-    let names = git
+    let mut names = git
         .call("rev-list")
         .args(["--objects", "--no-object-names"])
         .args(heads.iter().map(ObjectId::as_str))
@@ -35,6 +36,18 @@ pub(crate) async fn search(
         .await
         .map_err(|e| e.to_string())?
         .stdout;
+    // Trees have no ancestors, so this lists the whole of each.
+    let files = git
+        .call("rev-list")
+        .args(["--objects", "--no-object-names"])
+        .args(heads.iter().map(|head| format!("{head}^{{tree}}")))
+        .limit(MAX_LIST_BYTES)
+        .within(LIMIT)
+        .run()
+        .await
+        .map_err(|e| e.to_string())?
+        .stdout;
+    names.extend_from_slice(&files);
     if names.is_empty() {
         return Ok(None);
     }
