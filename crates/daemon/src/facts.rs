@@ -23,7 +23,7 @@ pub(crate) const MAX_QUEUED_FACTS: usize = 4096;
 const MAX_BATCH: usize = 256;
 
 enum Message {
-    Fact(TimestampMs, Fact),
+    Fact(TimestampMs, Box<Fact>),
     Output(TimestampMs, OutputStream, String),
     Flush(oneshot::Sender<Option<String>>),
 }
@@ -65,7 +65,7 @@ impl Facts {
     /// Records what the host itself saw. Waits for room in the queue.
     pub(crate) async fn host(&self, fact: Fact) {
         // The writer lives as long as any queue end; a closed queue means the runtime is going down.
-        let _ = self.queue.send(Message::Fact(self.clock.now(), fact)).await;
+        let _ = self.queue.send(Message::Fact(self.clock.now(), Box::new(fact))).await;
     }
 
     /// Relays a piece of output.
@@ -97,7 +97,7 @@ impl Facts {
             Fact::PromptUnanswered { .. } => 3,
             _ => 2,
         };
-        if self.queue.try_send(Message::Fact(self.clock.now(), fact)).is_err() {
+        if self.queue.try_send(Message::Fact(self.clock.now(), Box::new(fact))).is_err() {
             self.counts.dropped[slot].fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -133,7 +133,7 @@ impl Writer {
             let mut items = Vec::new();
             for message in waiting.drain(..) {
                 match message {
-                    Message::Fact(at, fact) => items.push((at, Item::Fact(Box::new(fact)))),
+                    Message::Fact(at, fact) => items.push((at, Item::Fact(fact))),
                     Message::Output(at, stream, text) => {
                         let stream = match stream {
                             OutputStream::Stdout => cofferdam_ledger::OutputStream::Stdout,

@@ -371,8 +371,8 @@ fn doors(ctx: &Ctx<'_>, armed: &Armed, token: &RunToken) -> Result<Doors, HostEr
             .filter_map(|m| authority_of(&m.base_url))
             .collect(),
         bytes_out: ctx.spec.budgets.egress_bytes_out,
-        resolver: Arc::new(SystemResolver::default()),
-        dialler: Arc::new(TcpDialler::default()),
+        resolver: Arc::new(SystemResolver),
+        dialler: Arc::new(TcpDialler),
         log,
         limits: Limits::default(),
     });

@@ -312,12 +312,12 @@ impl Agent {
                 }
             };
             let verdict = self.guard.observe(call, &text);
-            let last_line = text.trim_end().lines().next_back().unwrap_or_default();
+            let last_line = last_words(&text);
             let line = format!(
                 "{}{}: {}",
                 if is_error { "failed: " } else { "" },
                 call.name,
-                clip(last_line, 200)
+                clip(&last_line, 200)
             );
             sink.event(Event::new(EventKind::ToolResult, &line)).map_err(nobody_listens)?;
             match verdict {
@@ -366,4 +366,15 @@ fn too_long(message: String) -> Failure {
         message,
         "give a smaller task, or a model with a larger context window",
     )
+}
+
+/// What a watching person wants to see of a result: its last line, and with a mark such as
+/// `[exit code 1]` the line before it.
+fn last_words(text: &str) -> String {
+    let mut lines = text.lines().rev().map(str::trim).filter(|l| !l.is_empty());
+    let last = lines.next().unwrap_or_default();
+    match lines.next() {
+        Some(before) if last.starts_with('[') => format!("{before} {last}"),
+        _ => last.to_owned(),
+    }
 }

@@ -73,10 +73,8 @@ impl Resolver for SystemResolver {
         // name into another one.
         let absolute = format!("{host}.");
         let port = name.authority().port();
-        let slot = LOOKUPS
-            .acquire()
-            .await
-            .map_err(|error| ResolveError::Temporary(error.to_string()))?;
+        let slot =
+            LOOKUPS.acquire().await.map_err(|error| ResolveError::Temporary(error.to_string()))?;
         let lookup = move || {
             let answer = (absolute.as_str(), port).to_socket_addrs();
             drop(slot);

@@ -55,17 +55,14 @@ fn print(app: &App, report: &EngineReport) {
     } else {
         app.out.tone(Tone::Bad, "does not work")
     };
-    app.out
-        .line(&format!("engine {}  {word}  {}", report.kind, report.version).trim_end().to_owned());
+    app.out.line(format!("engine {}  {word}  {}", report.kind, report.version).trim_end());
     for layer in &report.layers {
         let (mark, reason) = match &layer.status {
             LayerStatus::Enforced => ("enforced", ""),
             LayerStatus::Degraded { reason } => ("degraded", reason.as_str()),
             LayerStatus::Absent { reason } => ("ABSENT", reason.as_str()),
         };
-        app.out.line(
-            &format!("  {:<18} {mark:<9} {reason}", layer.layer.as_str()).trim_end().to_owned(),
-        );
+        app.out.line(format!("  {:<18} {mark:<9} {reason}", layer.layer.as_str()).trim_end());
     }
     for problem in &report.problems {
         app.out.line(&format!("  {} {}", app.out.tone(Tone::Warn, "problem:"), problem.what));

@@ -73,9 +73,7 @@ fn print(app: &App, event: &StoredEvent, output: bool) {
         }
         EventBody::Fact(fact) if !output => {
             let (kind, line) = fact_line(fact);
-            app.out.line(
-                &format!("{} {kind:<18} {line}", time(app, event.at.0)).trim_end().to_owned(),
-            );
+            app.out.line(format!("{} {kind:<18} {line}", time(app, event.at.0)).trim_end());
         }
         EventBody::Transition { .. } | EventBody::Fact(_) => {}
     }

@@ -88,6 +88,14 @@ fn spend_line(spend: &Spend) -> String {
 fn details(out: Out, record: &Record) {
     out.line(&format!("run {}", out.tone(Tone::Strong, record.run.as_str())));
     result(out, record);
+    if let Some(CollectOutcome::Fetched { subjects, sides, .. }) = collected(record) {
+        for subject in subjects {
+            out.line(&format!("  commit   {subject}"));
+        }
+        for side in sides {
+            out.line(&format!("  beside   {} on {}", side.name_claim, side.reference));
+        }
+    }
     for fact in record.facts() {
         match fact {
             Fact::Armed { version, spec } => {
@@ -116,11 +124,6 @@ fn details(out: Out, record: &Record) {
                     {
                         out.line(&format!("           {}: {reason}", report.layer.as_str()));
                     }
-                }
-            }
-            Fact::Collected { outcome: CollectOutcome::Fetched { subjects, .. }, .. } => {
-                for subject in subjects {
-                    out.line(&format!("           {subject}"));
                 }
             }
             Fact::AgentEnded { report_claim, .. } if !report_claim.is_empty() => {

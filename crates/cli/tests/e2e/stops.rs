@@ -157,9 +157,8 @@ fn out_of_memory_has_its_own_cause(engine: Engine) {
 fn a_token_budget_binds_in_the_middle_of_a_run() {
     let big = Usage { input: 4_000, output: 300, ..Usage::default() };
     // Each turn does something new: the agent itself would stop one that goes in circles.
-    let turn = |n: u32| {
-        Turn::call("run_shell", json!({ "command": format!("echo {n}") })).with_usage(big.clone())
-    };
+    let turn =
+        |n: u32| Turn::call("run_shell", json!({ "command": format!("echo {n}") })).with_usage(big);
     let script = Script::new((0..50).map(turn));
     let world = World::with_model(Engine::Native, "anthropic", script);
     let ran = world.run(&["--tokens", "60000", "spend"]);

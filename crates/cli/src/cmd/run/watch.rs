@@ -24,7 +24,7 @@ impl Lines {
         let seconds = self.begin.elapsed().as_secs();
         let clock =
             self.out.note_tone(Tone::Dim, &format!("{:02}:{:02}", seconds / 60, seconds % 60));
-        self.out.note(&format!("  {clock}  {what:<14} {detail}").trim_end().to_owned());
+        self.out.note(format!("  {clock}  {what:<14} {detail}").trim_end());
     }
 }
 
@@ -76,6 +76,7 @@ impl Watcher for Lines {
                 ),
             ),
             Progress::AgentStarted { program } => self.line("agent started", &program),
+            Progress::Agent { kind, text } if kind == "tool_result" => self.line("result", &text),
             Progress::Agent { kind, text } => self.line(&kind, &text),
             Progress::Output { text, .. } => {
                 for line in text.lines() {
