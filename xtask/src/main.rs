@@ -55,6 +55,9 @@ enum Task {
     Bench {
         /// Only the benchmarks whose name contains this.
         filter: Option<String>,
+        /// Also write every sample to this file.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
     },
     /// A private Docker engine for tests.
     Engine {
@@ -86,7 +89,7 @@ fn main() -> anyhow::Result<()> {
         Task::Demo { live, engine, keep } => demo::demo(&demo::Options { live, engine, keep }),
         Task::Tidy => tidy::tidy(),
         Task::Lane { name } => lanes::lane(name.as_deref()),
-        Task::Bench { filter } => bench::bench(filter.as_deref()),
+        Task::Bench { filter, json } => bench::bench(filter.as_deref(), json.as_deref()),
         Task::Engine { action: EngineAction::Up { dir } } => {
             let host = engine::up(&dir.unwrap_or_else(sh::engine_dir))?;
             sh::say(&format!("DOCKER_HOST={host}"));
