@@ -13,6 +13,7 @@ use cofferdam_run::{RunId, RunSpec};
 use cofferdam_sandbox::Engine;
 use cofferdam_workspace::Checkout;
 
+use crate::config::GatewaySection;
 use crate::error::HostError;
 use crate::host::Host;
 
@@ -69,13 +70,16 @@ impl Armed {
 
 pub(crate) fn gateway_config(
     request: &RunRequest,
+    section: &GatewaySection,
     log: Arc<dyn cofferdam_broker::BrokerLog>,
-) -> Option<GatewayConfig> {
-    let model = request.spec.model.clone()?;
+) -> Result<Option<GatewayConfig>, HostError> {
+    let Some(model) = request.spec.model.clone() else { return Ok(None) };
     let key = request.key.clone().unwrap_or_else(|| Secret::new(String::new()));
     let mut config = GatewayConfig::new(model, key, request.spec.budgets.clone(), log);
     config.local = request.local_provider;
-    Some(config)
+    config.policy = section.policy();
+    config.prices = section.price_table()?;
+    Ok(Some(config))
 }
 
 impl Host {
@@ -106,8 +110,9 @@ impl Host {
         let guest_binary = self.parts(request.spec.engine)?;
         // Built once here only to refuse what cannot work: an unknown price, a bad address.
         let log = Arc::new(cofferdam_broker::log::MemoryLog::default());
-        if let Some(config) = gateway_config(&request, log) {
+        if let Some(config) = gateway_config(&request, &self.config.gateway, log)? {
             ModelGateway::new(config)?;
+            request.spec.gateway_opened = self.config.gateway.opened();
         }
         let engine = self.engines.get(request.spec.engine).await?;
         let id = RunId::from_entropy(entropy()?);

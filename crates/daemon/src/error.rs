@@ -110,9 +110,11 @@ impl HostError {
             Self::Workspace(e) => Some(e.hint()),
             Self::Sandbox(e) => Some(e.hint()),
             Self::Ledger(e) => Some(e.hint().to_owned()),
-            Self::Gateway(_) => {
-                Some("see the provider's section in `cofferdam config show`".to_owned())
-            }
+            Self::Gateway(cofferdam_broker::gateway::GatewayError::NoPrice { .. }) => Some(
+                "name a table with the price in [gateway] prices, or leave the money budget out"
+                    .to_owned(),
+            ),
+            Self::Gateway(_) => Some("see the provider in: cofferdam config show".to_owned()),
             Self::NoKey { variable, .. } => Some(format!(
                 "export {variable}=… (it stays on the host), or choose another model with --model PROVIDER/MODEL"
             )),

@@ -355,7 +355,8 @@ async fn snapshot(ctx: &Ctx<'_>, armed: &Armed) -> Result<Snapshot, StopCause> {
 /// Builds the doors of the run.
 fn doors(ctx: &Ctx<'_>, armed: &Armed, token: &RunToken) -> Result<Doors, HostError> {
     let log: Arc<dyn BrokerLog> = Arc::new(ctx.facts.clone());
-    let model = match gateway_config(&armed.request, Arc::clone(&log)) {
+    let section = &ctx.host.config.gateway;
+    let model = match gateway_config(&armed.request, section, Arc::clone(&log))? {
         Some(config) => Some(Arc::new(ModelGateway::new(config)?)),
         None => None,
     };

@@ -119,7 +119,7 @@ impl LedgerError {
             }
             Self::DiskFull => "free some space; nothing that was confirmed is lost",
             Self::Stuck => "look for a stopped cofferdam process (`ps`), and end it",
-            Self::NoSuchRun { .. } => "`cofferdam ps --all` lists the runs of this data directory",
+            Self::NoSuchRun { .. } => "`cofferdam ps -n 100` lists the runs of this data directory",
             Self::Ambiguous { .. } => "give more characters of the id",
             Self::Exists { .. } => "try again",
             Self::TooLarge { .. } => "make it smaller; docs/limits.md lists the bounds",

@@ -38,6 +38,7 @@ pub(crate) fn spec(mode: Mode) -> RunSpec {
         accept_degraded: vec![],
         credentials: vec![],
         env_names: vec![],
+        gateway_opened: vec![],
     }
 }
 

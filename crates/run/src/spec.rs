@@ -116,4 +116,8 @@ pub struct RunSpec {
     pub credentials: Vec<String>,
     /// Names of environment variables passed into the sandbox by the person.
     pub env_names: Vec<String>,
+    /// What the operator's configuration opens in the model gateway beyond plain generation, such as
+    /// `types: web_search`. Empty by default.
+    #[serde(default)]
+    pub gateway_opened: Vec<String>,
 }

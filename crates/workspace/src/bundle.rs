@@ -15,7 +15,7 @@ use cofferdam_run::ObjectId;
 pub const MAX_BUNDLE_HEADER_BYTES: usize = 1 << 20;
 
 /// Most refs in a run's bundle. One with more is refused.
-pub const MAX_BUNDLE_REFS: usize = 256;
+pub const MAX_BUNDLE_REFS: usize = 2_048;
 
 /// Longest name of a ref, bytes. A longer one is refused.
 const MAX_REF_NAME_BYTES: usize = 512;

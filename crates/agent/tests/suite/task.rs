@@ -56,9 +56,9 @@ async fn a_task_is_done_in_every_dialect() {
 
         assert_eq!(ran.texts(EventKind::Plan), ["1. Read the code; 2. Fix it; 3. Test; 4. Commit"]);
         let results = ran.texts(EventKind::ToolResult);
-        assert_eq!(results[3], "failed: run_shell: [exit code 1]");
+        assert_eq!(results[3], "failed: run_shell: wrong [exit code 1]");
         assert_eq!(results[4], "edit_file: Edited `add.sh`: one place replaced, at line 2.");
-        assert_eq!(results[5], "run_shell: [exit code 0]");
+        assert_eq!(results[5], "run_shell: ok [exit code 0]");
         assert_eq!(results[6], "search: add.sh:2:echo $(($1 + $2))");
         assert_eq!(ran.texts(EventKind::Message), ["Ich lese zuerst 😀."]);
         assert_eq!(ran.texts(EventKind::Finish).len(), 1);

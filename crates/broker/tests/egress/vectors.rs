@@ -1,3 +1,5 @@
+//! Every vector of the corpus through the real door: as labelled, byte by byte, and with labels inverted.
+
 use cofferdam_broker::egress::check::{Expect, Pace, Vector, check_vector, read_vectors};
 use futures::StreamExt as _;
 

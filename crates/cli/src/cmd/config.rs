@@ -55,6 +55,7 @@ fn show(app: &App) -> Result<(), CliError> {
         "egress": { "allow": config.egress.allow, "deny": config.egress.deny },
         "services": config.services,
         "providers": providers,
+        "gateway": { "opened": config.gateway.opened(), "prices": config.gateway.prices },
         "docker": { "host": config.docker.host, "base": config.docker.base },
         "native": { "root": config.native.root },
         "retention": { "salvage": config.retention.salvage },

@@ -126,6 +126,7 @@ fn request(config: &Config, args: &RunArgs) -> Result<RunRequest, CliError> {
         accept_degraded: config.run.accept_degraded.clone(),
         credentials: model.iter().filter_map(|m| m.provider.key_env.clone()).collect(),
         env_names: args.env.clone(),
+        gateway_opened: Vec::new(),
         model: model.as_ref().map(|m| m.spec.clone()),
     };
     let local_provider = model.as_ref().is_some_and(|m| m.provider.local);

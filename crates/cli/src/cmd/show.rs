@@ -132,7 +132,10 @@ fn details(out: Out, record: &Record) {
                     out.line(&format!("           {line}"));
                 }
             }
-            Fact::Canary { found_in, searched, .. } => {
+            Fact::Canary { found_in, searched, unsearched } => {
+                if !unsearched.is_empty() {
+                    out.line(&format!("  secrets  COULD NOT SEARCH {}", unsearched.join(", ")));
+                }
                 let found = if found_in.is_empty() {
                     "no secret found in"
                 } else {

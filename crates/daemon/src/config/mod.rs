@@ -6,8 +6,9 @@
 mod providers;
 mod units;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use cofferdam_broker::gateway::{GatewayPolicy, Prices};
 use cofferdam_run::EngineKind;
 use cofferdam_run::posture::Layer;
 use cofferdam_run::spec::Resources;
@@ -66,6 +67,8 @@ pub struct Config {
     pub services: BTreeMap<String, String>,
     /// Model providers, beside and over the built-in ones.
     pub providers: BTreeMap<String, Provider>,
+    /// What the model gateway admits beyond plain generation.
+    pub gateway: GatewaySection,
     /// The Docker engine.
     pub docker: DockerSection,
     /// The native engine.
@@ -116,6 +119,63 @@ pub struct EgressSection {
     pub allow: Vec<String>,
     /// Beats `allow`.
     pub deny: Vec<String>,
+}
+
+/// `[gateway]`: each entry opens a way out of the sandbox at the provider's end.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewaySection {
+    /// Types of tools and content, exactly as they stand in a request: `web_search_20250305`.
+    pub types: BTreeSet<String>,
+    /// Top-level fields of a request: `mcp_servers`.
+    pub fields: BTreeSet<String>,
+    /// URLs that the provider fetches.
+    pub url_inputs: bool,
+    /// Ids of files kept at the provider.
+    pub file_inputs: bool,
+    /// Models for side requests (titles, routers), beside the run's own.
+    pub models: BTreeSet<String>,
+    /// A price table to use instead of the built-in one.
+    pub prices: Option<std::path::PathBuf>,
+}
+
+impl GatewaySection {
+    /// What is opened, for the record.
+    #[must_use]
+    pub fn opened(&self) -> Vec<String> {
+        let lists = [("types", &self.types), ("fields", &self.fields), ("models", &self.models)];
+        let mut opened: Vec<String> = lists
+            .into_iter()
+            .flat_map(|(kind, names)| names.iter().map(move |n| format!("{kind}: {n}")))
+            .collect();
+        opened.extend(self.url_inputs.then(|| "url_inputs".to_owned()));
+        opened.extend(self.file_inputs.then(|| "file_inputs".to_owned()));
+        opened
+    }
+
+    /// The gateway's policy.
+    #[must_use]
+    pub fn policy(&self) -> GatewayPolicy {
+        GatewayPolicy {
+            types: self.types.clone(),
+            fields: self.fields.clone(),
+            url_inputs: self.url_inputs,
+            file_inputs: self.file_inputs,
+            models: self.models.clone(),
+        }
+    }
+
+    /// The price table that the operator named.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no price table.
+    pub fn price_table(&self) -> Result<Option<Prices>, ConfigError> {
+        let Some(path) = &self.prices else { return Ok(None) };
+        let wrong =
+            |e: String| ConfigError::value("gateway.prices", format!("{}: {e}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+        Prices::parse(&text).map(Some).map_err(|e| wrong(e.to_string()))
+    }
 }
 
 /// `[docker]`.
@@ -352,6 +412,15 @@ mod tests {
             let ConfigError::Value { key: got, .. } = &error else { panic!("{text}: {error}") };
             assert_eq!(got, key, "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_gateway_opens_is_named_for_the_record() {
+        let text = "[gateway]\ntypes = [\"web_search_20250305\"]\nurl_inputs = true\n";
+        let gateway = Config::parse(text, "c").unwrap().gateway;
+        assert_eq!(gateway.opened(), ["types: web_search_20250305", "url_inputs"]);
+        assert!(gateway.policy().url_inputs && !gateway.policy().file_inputs);
+        assert!(Config::default().gateway.opened().is_empty());
     }
 
     #[test]

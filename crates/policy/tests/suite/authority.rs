@@ -1,3 +1,5 @@
+//! Authorities: what parses, to what, and what does not.
+
 use cofferdam_policy::{Authority, AuthorityError};
 
 fn canonical(text: &str) -> Result<String, AuthorityError> {

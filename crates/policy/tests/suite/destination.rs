@@ -1,3 +1,5 @@
+//! The table of addresses that may not be dialled, and its legal neighbours.
+
 use std::net::IpAddr;
 
 use cofferdam_policy::{Authority, EgressPolicy, Forbidden, RefusalCode, forbidden};

@@ -1,3 +1,5 @@
+//! Properties of the policy under arbitrary input.
+
 use cofferdam_policy::{Authority, EgressPolicy, RefusalCode, Rule, forbidden};
 use proptest::prelude::*;
 

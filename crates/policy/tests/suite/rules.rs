@@ -1,3 +1,5 @@
+//! Rules: what loads, what matches, what a deny rule beats.
+
 use cofferdam_policy::{Authority, EgressPolicy, RefusalCode, Rule, RuleError, Stage};
 
 fn list(rules: &[&str]) -> Vec<String> {

@@ -1,3 +1,5 @@
+//! Local services: the one way to a private address.
+
 use std::collections::BTreeMap;
 
 use cofferdam_policy::{Authority, EgressPolicy, Route, ServiceError, Services};

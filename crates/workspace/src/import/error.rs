@@ -114,13 +114,13 @@ impl ImportError {
             ImportReason::Git(error) => error.hint().to_owned(),
             ImportReason::Workspace(error) => error.hint(),
             ImportReason::HandOver(_) => {
-                "check permissions and free space of the checkout's .git, \
-                then import again"
-                    .to_owned()
+                format!(
+                    "check permissions and free space of the checkout's .git; the work is in {bundle}"
+                )
             }
             ImportReason::Taken { reference, .. } => {
                 format!(
-                    "look at it with git log {reference}, rename or delete it, then import again"
+                    "look at it with git log {reference}, and rename or delete it; the work is in {bundle}"
                 )
             }
             ImportReason::TooLarge { .. }

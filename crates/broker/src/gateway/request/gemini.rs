@@ -75,7 +75,7 @@ fn check(rules: &Rules<'_>, body: &Object, counts: bool, media: &mut Media) -> R
                 return Err(Refusal::forbidden(
                     codes::FIELD,
                     format!(
-                        "the field {} is not admitted; the operator can name it in the gateway's policy (fields)",
+                        "the field {} is not admitted; the operator can name it in [gateway] fields of its configuration",
                         shown(unknown)
                     ),
                 ));

@@ -111,7 +111,7 @@ impl Rules<'_> {
             Some((key, _)) => Err(Refusal::forbidden(
                 codes::FIELD,
                 format!(
-                    "the field {} is not admitted; the operator can name it in the gateway's policy (fields)",
+                    "the field {} is not admitted; the operator can name it in [gateway] fields of its configuration",
                     shown(key)
                 ),
             )),
@@ -260,7 +260,7 @@ fn no_tool(kind: &str) -> Refusal {
         codes::TOOL,
         format!(
             "tools of type {} are not admitted: the provider would run them outside the sandbox, or the type is \
-             unknown here; the operator can name it in the gateway's policy (types)",
+             unknown here; the operator can name it in [gateway] types of its configuration",
             shown(kind)
         ),
     )
@@ -270,7 +270,7 @@ fn no_content(kind: &str) -> Refusal {
     Refusal::forbidden(
         codes::CONTENT,
         format!(
-            "content of type {} is not admitted; the operator can name it in the gateway's policy (types)",
+            "content of type {} is not admitted; the operator can name it in [gateway] types of its configuration",
             shown(kind)
         ),
     )
