@@ -187,20 +187,25 @@ fn dependencies(problems: &mut Vec<String>) -> anyhow::Result<()> {
         "x86_64-unknown-linux-gnu",
     ]))?;
     let metadata: Value = serde_json::from_str(&text)?;
-    let resolved: BTreeSet<&str> = metadata["resolve"]["nodes"]
-        .as_array()
-        .context("metadata without resolve")?
-        .iter()
-        .filter_map(|n| n["id"].as_str())
-        .collect();
+    // `cargo metadata` lists optional dependencies that weak features mention; the tree has only what
+    // is really built.
+    let tree = sh::output(sh::cargo().args([
+        "tree",
+        "--locked",
+        "--workspace",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+        "--edges",
+        "normal,build,dev",
+    ]))?;
+    let built: BTreeSet<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
     let mut seen = BTreeMap::new();
     for package in metadata["packages"].as_array().context("metadata without packages")? {
-        let (Some(id), Some(name)) = (package["id"].as_str(), package["name"].as_str()) else {
+        let Some(name) = package["name"].as_str().filter(|name| built.contains(name)) else {
             continue;
         };
-        if !resolved.contains(id) {
-            continue;
-        }
         seen.insert(name, ());
         if banned.contains(name) {
             problems.push(format!("dependency {name} is banned by deny.toml"));
