@@ -26,6 +26,8 @@ use crate::supervise::{Ctx, RunReport, end_sandbox};
 
 /// After the link is closed the guest ends by itself within this time, or is killed.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
+/// Bytes of the end of the guest's log that the record keeps when a session ended badly.
+const LAST_WORDS_BYTES: usize = 1_500;
 /// Removing the sandbox and proving it; past it the verdict is settled and names what is left.
 pub(crate) const TEARDOWN_LIMIT: Duration = Duration::from_secs(60);
 
@@ -56,6 +58,9 @@ pub(crate) async fn finish(
         let exit = end_sandbox(control, EXIT_GRACE).await;
         ctx.facts.host(Fact::SandboxEnded { exit: exit.code, oom_killed: exit.oom_killed }).await;
     }
+    if windup.control.is_some() && explains_itself(&windup) {
+        last_words(ctx).await;
+    }
     collect(ctx, armed, &mut windup).await;
     let canary = search(ctx, armed, &windup).await;
     teardown(ctx, armed, &mut windup).await;
@@ -70,6 +75,31 @@ pub(crate) async fn finish(
         tracing::warn!(run = %ctx.id, error = %error, "run directory not removed; sweep will");
     }
     Ok(RunReport { run: ctx.id.clone(), record })
+}
+
+/// True when the end of the guest's log may say why the session ended as it did.
+fn explains_itself(windup: &Windup) -> bool {
+    let stop = windup.end.as_ref().map(|end| end.stop.as_ref());
+    matches!(
+        stop,
+        None | Some(Some(
+            StopCause::LinkLost
+                | StopCause::NoHello
+                | StopCause::Protocol { .. }
+                | StopCause::GuestFailed { .. }
+        ))
+    )
+}
+
+/// Keeps the end of the guest's log, which goes with the run directory otherwise.
+async fn last_words(ctx: &Ctx<'_>) {
+    let Ok(log) = tokio::fs::read(ctx.paths.guest_log()).await else { return };
+    let tail = &log[log.len().saturating_sub(LAST_WORDS_BYTES)..];
+    let text = crate::text::line(&String::from_utf8_lossy(tail), LAST_WORDS_BYTES);
+    if !text.trim().is_empty() {
+        let text = format!("the guest's log ends (a claim): {text}");
+        ctx.facts.host(Fact::Note { text }).await;
+    }
 }
 
 /// Judges and seals. When facts could not be written the record says so rather than look whole.

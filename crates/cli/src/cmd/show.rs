@@ -143,7 +143,10 @@ fn details(out: Out, record: &Record) {
                 };
                 out.line(&format!("  secrets  {found} {}", searched.join(", ")));
             }
-            Fact::Teardown { .. } | Fact::Retained { .. } | Fact::Stopped { .. } => {
+            Fact::Teardown { .. }
+            | Fact::Retained { .. }
+            | Fact::Stopped { .. }
+            | Fact::Note { .. } => {
                 let (kind, line) = fact_line(fact);
                 out.line(&format!("  {kind:<8} {line}"));
             }
