@@ -47,8 +47,8 @@ pub(crate) async fn measure() -> anyhow::Result<Table> {
         format!("{MIB} MiB to a loopback server; CONNECT by the door, over pipes"),
     );
     let ways = [Way::Direct(sink), Way::LinkAlone(guest.clone()), Way::Door(guest.clone())];
-    for connections in [1, 32] {
-        let rows = rows(&mut table, &format!("{connections} connections"), Unit::MibPerS);
+    for (connections, what) in [(1, "1 connection"), (32, "32 connections")] {
+        let rows = rows(&mut table, what, Unit::MibPerS);
         for _ in 0..ROUNDS {
             for (way, row) in ways.iter().zip(rows) {
                 table.add(row, throughput(way, connections).await?);

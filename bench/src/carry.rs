@@ -1,6 +1,7 @@
-//! Carrying a repository in and commits out, beside a clone of the same repository.
+//! Carrying a repository in and commits out, beside clones of the same repository.
 //!
-//! In: open and snapshot of a clean tree, and with one uncommitted edit. Out: import of a bundle with
+//! The peer with the same work is the bare clone: a snapshot checks nothing out, that happens in the
+//! sandbox. In: open and snapshot of a clean tree, and with one uncommitted edit. Out: import of a bundle with
 //! one commit over the snapshot. What the guest does between the two is not measured here.
 
 use std::path::{Path, PathBuf};
@@ -15,29 +16,31 @@ use crate::world::{World, run_id};
 
 /// Name, files, commits, rounds.
 const SIZES: [(&str, usize, usize, usize); 3] = [
-    ("20 files, 5 commits", 20, 5, 12),
-    ("10,000 files, 1 commit", 10_000, 1, 5),
-    ("500 files, 2,000 commits", 500, 2_000, 7),
+    ("20 files, 5 commits", 20, 5, 10),
+    ("10,000 files, 1 commit", 10_000, 1, 4),
+    ("500 files, 2,000 commits", 500, 2_000, 4),
 ];
 const EDITED: &str = "dir000/file0.txt";
 
 pub(crate) async fn measure(world: &World) -> anyhow::Result<Table> {
-    let mut table = Table::new("carry", "snapshot and import beside git clone --no-local");
+    let mut table = Table::new("carry", "beside git clone --no-local");
     for (name, files, commits, rounds) in SIZES {
         let dir = world.directory()?;
         let bench = Bench::new(dir.path())?;
         let repository = bench.repository("repository", files, commits)?;
-        let clone = table.row(format!("{name}: git clone"), Unit::Ms);
-        let clean = table.beside(clone, format!("{name}: snapshot, clean"), Unit::Ms);
-        let dirty = table.beside(clone, format!("{name}: snapshot, one edit"), Unit::Ms);
-        let back = table.beside(clone, format!("{name}: import, one commit"), Unit::Ms);
+        let bare = table.row(format!("{name}: git clone --bare"), Unit::Ms);
+        let clone = table.beside(bare, format!("{name}: git clone"), Unit::Ms);
+        let clean = table.beside(bare, format!("{name}: snapshot, clean"), Unit::Ms);
+        let dirty = table.beside(bare, format!("{name}: snapshot, one edit"), Unit::Ms);
+        let back = table.beside(bare, format!("{name}: import, one commit"), Unit::Ms);
         let size = table.row(format!("{name}: bundle"), Unit::KiB);
 
         let original = std::fs::read(repository.join(EDITED))?;
         let carrier = Carrier::new(&bench, &repository).await?;
-        bench.clone_ms(&repository)?;
+        bench.clone_ms(&repository, &[])?;
         for round in 0..rounds {
-            table.add(clone, bench.clone_ms(&repository)?);
+            table.add(bare, bench.clone_ms(&repository, &["--bare"])?);
+            table.add(clone, bench.clone_ms(&repository, &[])?);
             let (snapshot, ms) = carrier.snapshot().await?;
             table.add(clean, ms);
             table.add(back, carrier.import(&snapshot, round).await?);

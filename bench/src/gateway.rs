@@ -18,7 +18,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::outside::{self, Watch};
@@ -37,13 +37,23 @@ const CALLS_EACH: usize = 25;
 pub(crate) async fn measure() -> anyhow::Result<Table> {
     let mut answer = Turn::say("word ".repeat(ANSWER_CHARS / 5));
     answer.chunk_chars = 20;
-    let server = ModelServer::start(Script::new([answer]))?;
-    let gateway = front(gateway(&server.base_url())?).await?;
+    let server = Arc::new(ModelServer::start(Script::new([answer]))?);
+    let model = front(move |stream| {
+        let server = Arc::clone(&server);
+        async move { server.serve(stream).await }
+    })
+    .await?;
+    let gateway = gateway(&format!("http://{model}"))?;
+    let door = front(move |stream| {
+        let gateway = gateway.clone();
+        async move { gateway.serve(stream).await }
+    })
+    .await?;
     let mut table = Table::new(
         "gateway",
         format!("streamed calls, {ANSWER_CHARS} characters in about 100 events back, no model"),
     );
-    let ways = [server.address(), gateway];
+    let ways = [model, door];
     for (size, bytes) in SIZES {
         let request = body(bytes);
         let rows = rows(&mut table, &format!("{size}, whole call"), Unit::Us);
@@ -91,16 +101,19 @@ fn gateway(base_url: &str) -> anyhow::Result<ModelGateway> {
     Ok(ModelGateway::new(config)?)
 }
 
-/// A loopback listener in front of the gateway, as the guest's door is.
-async fn front(gateway: ModelGateway) -> anyhow::Result<SocketAddr> {
+/// A loopback listener. Small writes are sent at once, as providers do and the guest's door does:
+/// otherwise delayed acknowledgements, 40 ms each, would be all that is measured.
+async fn front<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> anyhow::Result<SocketAddr>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let at = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // As the guest's door does.
-            let _ = stream.set_nodelay(true);
-            let gateway = gateway.clone();
-            tokio::spawn(async move { gateway.serve(stream).await });
+            if stream.set_nodelay(true).is_ok() {
+                tokio::spawn(serve(stream));
+            }
         }
     });
     Ok(at)

@@ -34,7 +34,7 @@ pub(crate) async fn measure(world: &World) -> anyhow::Result<Table> {
         for _ in 0..runs {
             ready.push(executing(&ledger).await?);
         }
-        let row = table.beside(peer, format!("ledger, {runs} runs at once"), Unit::PerS);
+        let row = table.beside(peer, format!("ledger, runs at once: {runs}"), Unit::PerS);
         loads.push((row, transitions, ready));
     }
     for _ in 0..ROUNDS {
@@ -117,6 +117,7 @@ async fn executing(ledger: &Ledger) -> anyhow::Result<(RunId, u64)> {
         accept_degraded: vec![],
         credentials: vec![],
         env_names: vec![],
+        gateway_opened: vec![],
     };
     let title = "bench".to_owned();
     ledger.create_run(NewRun { id: id.clone(), spec, created_at: TimestampMs(0), title }).await?;

@@ -127,20 +127,21 @@ impl Table {
         let width = self.rows.iter().map(|r| r.what.chars().count()).max().unwrap_or(0);
         let mut text = format!("\n{}: {}\nload average {load}\n", self.name, self.about);
         text += &format!(
-            "{:width$}  {:>4}  {:>10}  {:>10}  {:<5}  ratio\n",
+            "   {:width$}  {:>4}  {:>10}  {:>10}  {:<5}  ratio\n",
             "", "n", "median", "p90", "unit"
         );
-        for row in &self.rows {
+        for (index, row) in self.rows.iter().enumerate() {
+            let number = index + 1;
             let (Some(median), Some(p90)) = (row.median(), row.quantile(0.9)) else {
-                text += &format!("{:width$}  {}\n", row.what, row.note);
+                text += &format!("{number:>2} {:width$}  {}\n", row.what, row.note);
                 continue;
             };
-            let ratio = match (self.ratio(row), row.peer.and_then(|p| self.rows.get(p.0))) {
-                (Some(ratio), Some(peer)) => format!("{} × {}", short(ratio), peer.what),
+            let ratio = match (self.ratio(row), row.peer) {
+                (Some(ratio), Some(RowId(peer))) => format!("{} × row {}", short(ratio), peer + 1),
                 _ => String::new(),
             };
             let line = format!(
-                "{:width$}  {:>4}  {:>10}  {:>10}  {:<5}  {ratio}",
+                "{number:>2} {:width$}  {:>4}  {:>10}  {:>10}  {:<5}  {ratio}",
                 row.what,
                 row.samples.len(),
                 short(median),

@@ -51,14 +51,15 @@ impl<'d> Bench<'d> {
         outside::output(self.git(place).args(args))
     }
 
-    /// Removes and clones: milliseconds of the clone alone.
-    pub(crate) fn clone_ms(&self, from: &Path) -> anyhow::Result<f64> {
+    /// Removes the last clone and clones, through git's transport and not by links: milliseconds of
+    /// the clone alone.
+    pub(crate) fn clone_ms(&self, from: &Path, more: &[&str]) -> anyhow::Result<f64> {
         let to = self.path("clone");
         if to.exists() {
             std::fs::remove_dir_all(&to)?;
         }
         let mut git = self.git(self.dir);
-        outside::timed(git.args(["clone", "-q", "--no-local"]).arg(from).arg(&to))
+        outside::timed(git.args(["clone", "-q", "--no-local"]).args(more).arg(from).arg(&to))
     }
 
     /// A repository with that many files of about 1 KiB each and that many commits, checked out and

@@ -35,7 +35,7 @@ pub(crate) async fn measure(world: &World) -> anyhow::Result<Table> {
         command
     };
     let peer = || -> anyhow::Result<f64> {
-        let clone = bench.clone_ms(&repository)?;
+        let clone = bench.clone_ms(&repository, &[])?;
         let mut shell = outside::command("sh");
         Ok(clone + outside::timed(shell.args(["-c", "true"]).current_dir(bench.path("clone")))?)
     };

@@ -2,7 +2,6 @@
 //!
 //! It must never keep anything: each benchmark's directory goes when the benchmark ends.
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
