@@ -16,6 +16,8 @@ use crate::out::Out;
 pub(crate) struct App {
     pub(crate) out: Out,
     pub(crate) config_path: PathBuf,
+    /// The person named it, so it has to be there.
+    config_named: bool,
     data_dir: PathBuf,
 }
 
@@ -28,7 +30,9 @@ impl App {
                 )
             })
         };
-        let config_path = match cli.config.clone().or_else(|| env::path(env::CONFIG)) {
+        let named = cli.config.clone().or_else(|| env::path(env::CONFIG));
+        let config_named = named.is_some();
+        let config_path = match named {
             Some(path) => path,
             None => base()?.config_dir().join("cofferdam/config.toml"),
         };
@@ -37,7 +41,7 @@ impl App {
             None => base()?.data_dir().join("cofferdam"),
         };
         let data_dir = std::path::absolute(&data_dir).map_err(CliError::other)?;
-        Ok(Self { out: Out::new(cli.json), config_path, data_dir })
+        Ok(Self { out: Out::new(cli.json), config_path, config_named, data_dir })
     }
 
     /// The configuration; a file that is not there is an empty one.
@@ -48,7 +52,9 @@ impl App {
     pub(crate) fn config_at(&self, path: &std::path::Path) -> Result<Config, CliError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !self.config_named => {
+                String::new()
+            }
             Err(e) => return Err(CliError::usage(format!("cannot read {}: {e}", path.display()))),
         };
         Ok(Config::parse(&text, &path.display().to_string())

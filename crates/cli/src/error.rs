@@ -75,7 +75,8 @@ impl From<HostError> for CliError {
             | HostError::Sandbox(_)
             | HostError::Gateway(_)
             | HostError::NoKey { .. }
-            | HostError::PartMissing { .. } => REFUSED,
+            | HostError::PartMissing { .. }
+            | HostError::DataInCheckout(_) => REFUSED,
             HostError::Ledger(LedgerError::NoSuchRun { .. } | LedgerError::Ambiguous { .. })
             | HostError::NoCommits(_) => NOT_FOUND,
             HostError::NotOver(_) => CONFLICT,

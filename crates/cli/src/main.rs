@@ -7,6 +7,7 @@ mod args;
 mod cmd;
 mod env;
 mod error;
+mod lines;
 mod out;
 
 use std::process::ExitCode;
@@ -22,6 +23,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; clap prints each where it belongs.
+            let json = std::env::args_os().any(|a| a == "--json");
+            if error.use_stderr() && json {
+                let text = error.to_string();
+                let message = text.strip_prefix("error: ").unwrap_or(&text).trim();
+                return error::report(out::Out::new(true), &CliError::usage(message));
+            }
             let code = if error.use_stderr() { 2 } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);

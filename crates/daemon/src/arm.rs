@@ -90,6 +90,7 @@ impl Host {
     pub async fn arm(&self, mut request: RunRequest) -> Result<Armed, HostError> {
         let checkout = Checkout::open(std::path::Path::new(&request.spec.checkout)).await?;
         request.spec.checkout = checkout.top().display().to_string();
+        self.outside_of(&checkout)?;
         if matches!(request.spec.agent, AgentSpec::Builtin { .. }) {
             if request.spec.task.trim().is_empty() {
                 return Err(HostError::NoTask);
@@ -125,6 +126,18 @@ impl Host {
             })
             .await?;
         Ok(Armed { id, request, checkout, policy, services, engine, guest_binary })
+    }
+}
+
+impl Host {
+    /// The data directory must not travel with the checkout: it holds the ledger and the canary.
+    fn outside_of(&self, checkout: &Checkout) -> Result<(), HostError> {
+        let (data, top) = (self.paths.data().canonicalize(), checkout.top().canonicalize());
+        let (Ok(data), Ok(top)) = (data, top) else { return Ok(()) };
+        if data.starts_with(&top) && !data.starts_with(checkout.common_dir()) {
+            return Err(HostError::DataInCheckout(data.display().to_string()));
+        }
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Two kinds of needle: a marker planted on the host for this run alone, and every credential that
 //! the broker holds for it. Never tells the value of what it found, only where.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
 
@@ -50,6 +51,19 @@ impl Needles {
     #[must_use]
     pub fn scan(&self) -> Scan<'_> {
         Scan { needles: self, tail: Vec::new(), found: None }
+    }
+
+    /// The text without any of the secrets, for what is kept and shown.
+    #[must_use]
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut clean = Cow::Borrowed(text);
+        for (name, pattern) in &self.patterns {
+            let Ok(secret) = std::str::from_utf8(pattern) else { continue };
+            if clean.contains(secret) {
+                clean = Cow::Owned(clean.replace(secret, &format!("[secret: {name}]")));
+            }
+        }
+        clean
     }
 
     /// Searches one piece.
@@ -195,6 +209,13 @@ mod tests {
             found.iter().all(|f| !f.contains("very")),
             "the place is told, the value is not: {found:?}"
         );
+    }
+
+    #[test]
+    fn what_is_kept_of_a_text_holds_no_secret() {
+        let text = "key=sk-very-secret-value.";
+        assert_eq!(needles().redact(text), "key=[secret: model key].");
+        assert_eq!(needles().redact("nothing"), "nothing");
     }
 
     #[test]

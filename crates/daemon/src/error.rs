@@ -46,7 +46,7 @@ pub enum HostError {
         looked: String,
     },
     /// A file operation of the host failed.
-    #[error("cannot {attempt} {place}: {source}")]
+    #[error("cannot {attempt} {place}")]
     Io {
         /// What was tried.
         attempt: &'static str,
@@ -64,6 +64,9 @@ pub enum HostError {
     /// Another process took the run over.
     #[error("run {0} was taken over by another process")]
     TakenOver(RunId),
+    /// The data directory would travel into the sandbox.
+    #[error("the data directory {0} lies in the checkout and would travel into the sandbox")]
+    DataInCheckout(String),
     /// A mistake of Cofferdam's own.
     #[error("{0}")]
     Internal(String),
@@ -97,6 +100,7 @@ impl HostError {
             Self::NoCommits(_) => "HOST-006",
             Self::TakenOver(_) => "HOST-007",
             Self::Internal(_) => "HOST-008",
+            Self::DataInCheckout(_) => "HOST-009",
         }
     }
 
@@ -127,6 +131,9 @@ impl HostError {
             ),
             Self::NotOver(id) => Some(format!("watch it with: cofferdam logs -f {id}")),
             Self::NoCommits(id) => Some(format!("see what happened: cofferdam show {id}")),
+            Self::DataInCheckout(_) => {
+                Some("put it elsewhere with --data-dir or COFFERDAM_DATA_DIR".to_owned())
+            }
             Self::Internal(_) => {
                 Some("this is a mistake in cofferdam: please report it".to_owned())
             }

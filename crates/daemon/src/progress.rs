@@ -14,6 +14,8 @@ pub enum Progress {
         engine: EngineKind,
         /// One line on what will be reachable.
         reach: String,
+        /// Variables of the person's that are passed in.
+        passed: Vec<String>,
     },
     /// An engine needs time to prepare, for example to build its image.
     Preparing {

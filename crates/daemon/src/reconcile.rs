@@ -10,6 +10,7 @@ use std::time::Duration;
 use cofferdam_ledger::{Appended, Beat, ListFilter, Settlement, Store};
 use cofferdam_run::fact::{CollectOutcome, Fact, StopCause, TeardownOutcome};
 use cofferdam_run::{EngineKind, RunEvent, RunId, TimestampMs};
+use cofferdam_sandbox::{Engine, Found};
 
 use crate::clock::Clock;
 use crate::error::HostError;
@@ -39,6 +40,8 @@ pub struct SweepReport {
     pub directories: Vec<String>,
     /// What could not be removed, and why.
     pub failed: Vec<String>,
+    /// Runs that are live, or whose process was lost so recently that it cannot be told yet.
+    pub live: Vec<String>,
     /// Engines that could not be asked.
     pub unreachable: Vec<String>,
 }
@@ -68,11 +71,21 @@ impl Host {
             }
         }
         let live = self.live().await?;
+        report.live = live.iter().map(RunId::to_string).collect();
         for kind in EngineKind::ALL {
             self.sweep_engine(kind, &live, &mut report).await;
         }
         self.sweep_directories(&live, &mut report);
         Ok(report)
+    }
+
+    /// Runs whose process is gone and that wait for a sweep.
+    ///
+    /// # Errors
+    /// The ledger cannot be used.
+    pub async fn lost(&self) -> Result<BTreeSet<RunId>, HostError> {
+        let expired = self.ledger.expired(self.clock.now()).await?;
+        Ok(expired.into_iter().map(|run| run.id).collect())
     }
 
     async fn live(&self) -> Result<BTreeSet<RunId>, HostError> {
@@ -213,6 +226,10 @@ impl Host {
             }
         };
         for sandbox in found.iter().filter(|f| !live.contains(&f.run)) {
+            if let Err(error) = self.save_unsaved(engine.as_ref(), sandbox).await {
+                report.failed.push(format!("{kind} {}: work not saved: {error}", sandbox.run));
+                continue;
+            }
             match engine.remove(sandbox).await {
                 TeardownOutcome::Failed { detail } => {
                     report.failed.push(format!("{kind} {}: {detail}", sandbox.run))
@@ -224,6 +241,30 @@ impl Host {
         }
     }
 
+    /// Saves the work of a settled run whose sandbox had to be left because there was no room for it.
+    async fn save_unsaved(&self, engine: &dyn Engine, sandbox: &Found) -> Result<(), String> {
+        let place = self.paths.salvage(&sandbox.run);
+        let facts = self.ledger.facts(&sandbox.run).await.unwrap_or_default();
+        let lost = facts.iter().any(|(_, fact)| {
+            matches!(
+                fact,
+                Fact::Collected { outcome: CollectOutcome::Failed { salvage: None, .. }, .. }
+            )
+        });
+        if !lost || place.join("work").exists() {
+            return Ok(());
+        }
+        create_private_dir(&place).map_err(|e| e.to_string())?;
+        let saved =
+            engine.salvage(sandbox, &place.join("work")).await.map_err(|e| e.to_string())?;
+        windup::keep_bundle(&self.paths.run(&sandbox.run).bundle_out(), &place, "out.bundle");
+        if !saved {
+            // Nothing to save after all; goes when it is empty.
+            let _ = std::fs::remove_dir(&place);
+        }
+        Ok(())
+    }
+
     /// Removes run directories of settled runs, and salvage whose time is over.
     fn sweep_directories(&self, live: &BTreeSet<RunId>, report: &mut SweepReport) {
         let entries = std::fs::read_dir(self.paths.runs()).into_iter().flatten().flatten();
@@ -231,6 +272,10 @@ impl Host {
             let name = entry.file_name().to_string_lossy().into_owned();
             let ours = name.parse::<RunId>().is_ok_and(|id| !live.contains(&id));
             if !ours {
+                continue;
+            }
+            // An engine's sandbox that could not be removed is still in there.
+            if report.failed.iter().any(|f| f.contains(&name)) {
                 continue;
             }
             match remove_dir(&entry.path()) {

@@ -301,7 +301,8 @@ impl Session<'_> {
             (Phase::Collecting, Up::Manifest(manifest)) => self.manifest(manifest, stages).await,
             (Phase::Finishing, Up::Done) => self.phase = Phase::Over,
             (_, Up::Failed { code, message }) => {
-                let message = text::line(&format!("{code:?}: {message}"), 2_000);
+                tracing::warn!(run = %self.plan.run, ?code, "the guest cannot go on");
+                let message = text::line(&self.plan.needles.redact(&message), 2_000);
                 self.plan.facts.host(Fact::GuestError { message_claim: message.clone() }).await;
                 self.end.guest_error = Some(message.clone());
                 self.record_stop(StopCause::GuestFailed { detail_claim: message }, stages).await;
@@ -379,6 +380,7 @@ impl Session<'_> {
             return;
         }
         self.output_left -= size;
+        let text = self.plan.needles.redact(&text).into_owned();
         self.plan.watcher.tell(Progress::Output {
             stderr: stream == OutputStream::Stderr,
             text: text::block(&text),
@@ -386,15 +388,26 @@ impl Session<'_> {
         self.plan.facts.output(stream, text).await;
     }
 
-    fn claim(&self, kind: &str, text: &str) {
+    fn look_for_secrets(&mut self, text: &str, place: &str) {
+        if let Some(what) = self.plan.needles.find_in(text.as_bytes()) {
+            let leak = format!("{place} ({what})");
+            if !self.end.leaks.contains(&leak) {
+                self.end.leaks.push(leak);
+            }
+        }
+    }
+
+    fn claim(&mut self, kind: &str, text: &str) {
         let kind = text::line(kind, 40);
-        let text = text::line(text, 2_000);
+        self.look_for_secrets(text, "what the agent said");
+        let text = text::line(&self.plan.needles.redact(text), 2_000);
         self.plan.watcher.tell(Progress::Agent { kind: kind.clone(), text: text.clone() });
         self.plan.facts.guest(Fact::AgentClaim { kind, text });
     }
 
     async fn agent_ended(&mut self, mut end: AgentEnd, stages: &mut dyn Stages) {
-        end.report = text::block(&text::cut(&end.report, 8_000));
+        self.look_for_secrets(&end.report, "the agent's report");
+        end.report = text::block(&text::cut(&self.plan.needles.redact(&end.report), 8_000));
         self.plan
             .facts
             .host(Fact::AgentEnded {
@@ -419,9 +432,24 @@ impl Session<'_> {
         let bytes = manifest.bundle_bytes;
         self.end.manifest = Some(manifest);
         if bytes > 0 {
-            let until = self.until;
-            let received = receive_bundle(&mut self.bundles, &self.plan.bundle_out, bytes);
-            match tokio::time::timeout_at(until, received).await {
+            let mut wish = None;
+            let outcome = {
+                let Self { bundles, stops, until, plan, .. } = self;
+                let mut received = std::pin::pin!(receive_bundle(bundles, &plan.bundle_out, bytes));
+                loop {
+                    tokio::select! {
+                        done = tokio::time::timeout_at(*until, &mut received) => break done,
+                        Some(cause) = stops.recv(), if wish.is_none() => {
+                            *until = Instant::now() + STOP_LIMIT;
+                            wish = Some(cause);
+                        }
+                    }
+                }
+            };
+            if let Some(cause) = wish {
+                self.record_stop(cause, stages).await;
+            }
+            match outcome {
                 Ok(Ok(())) => self.end.bundle = true,
                 Ok(Err(error)) => self.end.bundle_error = Some(error),
                 Err(_) => {

@@ -209,6 +209,7 @@ impl Host {
             run: id.clone(),
             engine: spec.engine,
             reach: armed.reach(),
+            passed: spec.env_names.clone(),
         });
         let mut ctx = Ctx {
             host: self,

@@ -42,6 +42,8 @@ pub(crate) struct Windup {
     /// Creating or starting it failed half-way: ask the engine what there is.
     pub(crate) sweep: bool,
     pub(crate) end: Option<End>,
+    /// Work could not be saved: removing the sandbox would lose it for good.
+    pub(crate) unsaved: Option<String>,
     /// What was fetched.
     pub(crate) heads: Vec<ObjectId>,
     pub(crate) spend: Option<Spend>,
@@ -63,6 +65,7 @@ pub(crate) async fn finish(
     }
     collect(ctx, armed, &mut windup).await;
     let canary = search(ctx, armed, &windup).await;
+    let unsaved = windup.unsaved.is_some();
     teardown(ctx, armed, &mut windup).await;
     if let Some(spend) = windup.spend.take() {
         ctx.facts.host(Fact::Spent { spend }).await;
@@ -70,8 +73,8 @@ pub(crate) async fn finish(
     ctx.facts.host(canary).await;
     let unwritten = ctx.facts.flush().await;
     let record = settle(ctx, unwritten).await?;
-    // The record is durable: what is left of the run directory is scratch.
-    if let Err(error) = std::fs::remove_dir_all(ctx.paths.dir()) {
+    // The record is durable: what is left of the run directory is scratch, unless work is still in it.
+    if !unsaved && let Err(error) = std::fs::remove_dir_all(ctx.paths.dir()) {
         tracing::warn!(run = %ctx.id, error = %error, "run directory not removed; sweep will");
     }
     Ok(RunReport { run: ctx.id.clone(), record })
@@ -116,7 +119,15 @@ async fn settle(ctx: &Ctx<'_>, unwritten: Option<String>) -> Result<Record, Host
             return Err(HostError::TakenOver(ctx.id.clone()));
         }
     }
-    match ledger.settle(&ctx.id, ctx.epoch, now()).await? {
+    let mut settled = ledger.settle(&ctx.id, ctx.epoch, now()).await?;
+    if let Settlement::Illegal(error) = &settled {
+        // A transition on the way here could not be stored (a full disk, say): make up for it.
+        let detail = format!("transitions were missing: {error}");
+        ctx.apply(RunEvent::StopRequested { cause: StopCause::HostError { detail } }).await;
+        ctx.apply(RunEvent::CollectStarted).await;
+        settled = ledger.settle(&ctx.id, ctx.epoch, now()).await?;
+    }
+    match settled {
         Settlement::Done { record, .. } => Ok(*record),
         Settlement::Lost(_) => Err(HostError::TakenOver(ctx.id.clone())),
         Settlement::Illegal(error) => {
@@ -222,14 +233,14 @@ async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
     let place = ctx.host.paths.salvage(&ctx.id);
     let mut kept = keep_bundle(&ctx.paths.bundle_out(), &place, "out.bundle");
     if let Err(error) = create_private_dir(&place) {
-        tracing::error!(run = %ctx.id, error = %error, "no place for salvage");
+        windup.unsaved = Some(format!("cannot create {}: {error}", place.display()));
         return None;
     }
     if let Some(control) = &mut windup.control {
         match control.salvage(&place.join("work")).await {
             Ok(true) => kept = true,
             Ok(false) => {}
-            Err(error) => tracing::error!(run = %ctx.id, error = %error, "work not salvaged"),
+            Err(error) => windup.unsaved = Some(format!("{}: {error}", error.code())),
         }
     }
     if !kept {
@@ -315,6 +326,13 @@ async fn search(ctx: &Ctx<'_>, armed: &Armed, windup: &Windup) -> Fact {
 }
 
 async fn teardown(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
+    if let Some(why) = windup.unsaved.take() {
+        // Everything in it has ended; `sweep` saves the work and removes it once there is room.
+        let detail = format!("left in place, because the work in it could not be saved: {why}");
+        ctx.watcher.tell(Progress::Teardown { clean: false });
+        ctx.facts.host(Fact::Teardown { outcome: TeardownOutcome::Failed { detail } }).await;
+        return;
+    }
     let outcome = if let Some(control) = windup.control.take() {
         Some(bounded(control.teardown()).await)
     } else if let Some(torn) = windup.torn.take() {

@@ -175,7 +175,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Leak { found_in } => {
-                write!(f, "the planted secret was found in {}", found_in.join(", "))
+                write!(f, "a secret of the host was found in {}", found_in.join(", "))
             }
             Self::CollectFailed { reason, salvage } => {
                 write!(f, "the commits could not be fetched: {reason}")?;

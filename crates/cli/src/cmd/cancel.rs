@@ -7,16 +7,21 @@ use cofferdam_run::TimestampMs;
 use serde_json::json;
 
 use crate::app::App;
+use crate::cmd::show::LOST;
 use crate::error::{CONFLICT, CliError};
 
 pub(crate) async fn cancel(app: &App, run: &str) -> Result<ExitCode, CliError> {
     let host = app.host().await?;
     let id = app.resolve(&host, run).await?;
+    let lost = host.lost().await?.contains(&id);
     let outcome = host
         .ledger()
         .request_cancel(&id, "the person at the terminal", TimestampMs(app.now_ms()))
         .await?;
     let (word, text, code) = match outcome {
+        CancelOutcome::Requested(_) | CancelOutcome::AlreadyRequested(_) if lost => {
+            ("lost", format!("run {id} cannot be cancelled: {LOST}"), CONFLICT)
+        }
         CancelOutcome::Requested(_) => (
             "requested",
             format!("run {id} is being cancelled; watch it with: cofferdam logs -f {id}"),
@@ -48,6 +53,12 @@ pub(crate) async fn sweep(app: &App) -> Result<ExitCode, CliError> {
     }
     if report.is_empty() {
         app.out.line("nothing to sweep");
+    }
+    if !report.live.is_empty() {
+        app.out.line(&format!(
+            "live     {} (a run whose process was killed is taken for live for 30 s)",
+            report.live.join(", ")
+        ));
     }
     for (word, list) in [
         ("settled", &report.settled),

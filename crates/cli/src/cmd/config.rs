@@ -13,6 +13,7 @@ use crate::error::CliError;
 
 pub(crate) fn config(app: &App, action: ConfigAction) -> Result<ExitCode, CliError> {
     match action {
+        ConfigAction::Path if app.out.json => app.out.json(&json!({ "file": app.config_path })),
         ConfigAction::Path => app.out.line(&app.config_path.display().to_string()),
         ConfigAction::Check { file } => {
             let path = file.unwrap_or_else(|| app.config_path.clone());
@@ -20,7 +21,11 @@ pub(crate) fn config(app: &App, action: ConfigAction) -> Result<ExitCode, CliErr
                 return Err(CliError::usage(format!("{} does not exist", path.display())));
             }
             app.config_at(&path)?;
-            app.out.line(&format!("{} is fine", path.display()));
+            if app.out.json {
+                app.out.json(&json!({ "file": path, "ok": true }));
+            } else {
+                app.out.line(&format!("{} is fine", path.display()));
+            }
         }
         ConfigAction::Show => show(app)?,
     }
@@ -50,6 +55,7 @@ fn show(app: &App) -> Result<(), CliError> {
             "model": config.run.model,
             "budgets": config.budgets().map_err(HostError::from)?,
             "resources": config.resources().map_err(HostError::from)?,
+            "max_steps": config.run.max_steps,
             "accept_degraded": config.run.accept_degraded,
         },
         "egress": { "allow": config.egress.allow, "deny": config.egress.deny },

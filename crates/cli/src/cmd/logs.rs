@@ -8,8 +8,9 @@ use cofferdam_ledger::{EventBody, StoredEvent};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::cmd::show::fact_line;
+use crate::cmd::show::{LOST, fact_line};
 use crate::error::CliError;
+use crate::lines::LineJoiner;
 use crate::out::Tone;
 
 const PAGE: u32 = 500;
@@ -24,18 +25,23 @@ pub(crate) async fn logs(
     let host = app.host().await?;
     let id = app.resolve(&host, run).await?;
     let mut after = 0;
+    let mut joiner = LineJoiner::default();
     loop {
         // Asked before reading: events that come between the two are read in the next round.
         let over = host.ledger().run(&id).await?.state.name().is_terminal();
+        let lost = !over && host.lost().await?.contains(&id);
         loop {
             let events = host.ledger().events(&id, after, PAGE).await?;
             let Some(last) = events.last() else { break };
             after = last.seq;
             for event in &events {
-                print(app, event, output);
+                print(app, event, output, &mut joiner);
             }
         }
-        if over || !follow {
+        if lost {
+            app.out.note(LOST);
+        }
+        if over || lost || !follow {
             return Ok(ExitCode::SUCCESS);
         }
         tokio::select! {
@@ -45,7 +51,7 @@ pub(crate) async fn logs(
     }
 }
 
-fn print(app: &App, event: &StoredEvent, output: bool) {
+fn print(app: &App, event: &StoredEvent, output: bool, joiner: &mut LineJoiner) {
     if app.out.json {
         let body = body_json(&event.body);
         if !output || matches!(event.body, EventBody::Output { .. }) {
@@ -54,12 +60,18 @@ fn print(app: &App, event: &StoredEvent, output: bool) {
         }
         return;
     }
+    if !matches!(event.body, EventBody::Output { .. }) {
+        for line in joiner.rest() {
+            app.out.line(&format!("         │ {line}"));
+        }
+    }
     match &event.body {
         EventBody::Output { bytes, .. } if output => {
             app.out.raw(text::block(&String::from_utf8_lossy(bytes)).as_bytes());
         }
-        EventBody::Output { bytes, .. } => {
-            for line in text::block(&String::from_utf8_lossy(bytes)).lines() {
+        EventBody::Output { stream, bytes } => {
+            let stderr = *stream == cofferdam_ledger::OutputStream::Stderr;
+            for line in joiner.feed(stderr, &text::block(&String::from_utf8_lossy(bytes))) {
                 app.out.line(&format!("         │ {line}"));
             }
         }

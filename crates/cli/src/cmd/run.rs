@@ -92,11 +92,18 @@ fn with_arguments(mut config: Config, args: &RunArgs) -> Result<Config, CliError
 }
 
 fn request(config: &Config, args: &RunArgs) -> Result<RunRequest, CliError> {
+    let nothing = args.task.as_deref().unwrap_or_default().trim().is_empty();
+    if args.command.is_empty() && nothing {
+        return Err(HostError::NoTask.into());
+    }
     let agent = if args.command.is_empty() {
         AgentSpec::Builtin { max_steps: config.run.max_steps.unwrap_or(DEFAULT_STEPS) }
     } else {
         AgentSpec::Command { argv: args.command.clone() }
     };
+    // What is wrong with a value of its own is told before what is missing.
+    let resources = config.resources().map_err(HostError::from)?;
+    let budgets = config.budgets().map_err(HostError::from)?;
     let model = model(config, &agent)?;
     let key = match &model {
         Some(model) => key(model)?,
@@ -118,8 +125,8 @@ fn request(config: &Config, args: &RunArgs) -> Result<RunRequest, CliError> {
         mode: Mode::Unattended,
         agent,
         engine: config.run.engine.unwrap_or(EngineKind::Native),
-        resources: config.resources().map_err(HostError::from)?,
-        budgets: config.budgets().map_err(HostError::from)?,
+        resources,
+        budgets,
         egress_allow: config.egress.allow.clone(),
         egress_deny: config.egress.deny.clone(),
         checkout,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use cofferdam_run::fact::{CollectOutcome, Fact, TeardownOutcome};
 use cofferdam_run::limits::Spend;
 use cofferdam_run::posture::LayerStatus;
-use cofferdam_run::{Outcome, Record, RunId};
+use cofferdam_run::{Cause, Outcome, Record, RunId};
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -13,18 +13,26 @@ use crate::cmd::run::watch_cause;
 use crate::error::CliError;
 use crate::out::{Out, Tone, bytes, count, money};
 
+/// What is said of a run whose process is gone.
+pub(crate) const LOST: &str =
+    "the process that supervised it is gone; settle it and save its work with: cofferdam sweep";
+
 pub(crate) async fn show(app: &App, run: &str) -> Result<ExitCode, CliError> {
     let host = app.host().await?;
     let id = app.resolve(&host, run).await?;
     let Some(record) = stored_record(&host, &id).await? else {
         let live = host.ledger().run(&id).await?;
+        let lost = host.lost().await?.contains(&id);
+        let state = live.state.name();
         if app.out.json {
-            app.out.json(&json!({ "run": id, "state": live.state.name(), "cancel_requested": live.cancel.is_some() }));
+            let cancel_requested = live.cancel.is_some();
+            app.out.json(&json!({
+                "run": id, "state": state, "lost": lost, "cancel_requested": cancel_requested,
+            }));
+        } else if lost {
+            app.out.line(&format!("run {id} was {state}; {LOST}"));
         } else {
-            app.out.line(&format!(
-                "run {id} is {}; watch it with: cofferdam logs -f {id}",
-                live.state.name()
-            ));
+            app.out.line(&format!("run {id} is {state}; watch it with: cofferdam logs -f {id}"));
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -59,8 +67,25 @@ pub(crate) fn result(out: Out, record: &Record) {
     let word = verdict.outcome.as_str();
     let rest = verdict.summary.strip_prefix(word).unwrap_or(&verdict.summary);
     out.line(&format!("{}{rest}", out.tone(tone, word)));
+    if !has_commits(record) {
+        out.line(&format!("  run      {}", record.run));
+    }
     for warning in &verdict.warnings {
         out.line(&format!("  warning  {} {}", warning.code, warning.text));
+    }
+    if let Some(Cause::PostureRefused { .. }) = &verdict.cause {
+        let missing = missing_layers(record);
+        out.line(&format!(
+            "  hint     run it with --accept-degraded {}, as root, or with --engine docker",
+            missing.join(",")
+        ));
+    }
+    if let Some(cause) = &verdict.cause {
+        if let Some(last) = last_words(record) {
+            out.line(&format!("  said     {last}"));
+        }
+        out.line(&format!("  look     cofferdam logs {}", record.run));
+        out.line(&format!("  more     docs/errors/run.md, section {}", cause.code()));
     }
     if has_commits(record) {
         out.line(&format!(
@@ -71,6 +96,35 @@ pub(crate) fn result(out: Out, record: &Record) {
     if let Some(spend) = spend(record) {
         out.line(&format!("  spend    {}", spend_line(spend)));
     }
+}
+
+/// Layers that do not hold and were not accepted, as the sandbox or its engine showed them.
+fn missing_layers(record: &Record) -> Vec<String> {
+    let mut missing: Vec<String> = Vec::new();
+    for fact in record.facts() {
+        let (Fact::Posture { layers, .. } | Fact::SandboxPrepared { read_back: layers, .. }) = fact
+        else {
+            continue;
+        };
+        for report in layers.iter().filter(|r| !r.status.is_enforced()) {
+            let name = report.layer.as_str().to_owned();
+            if !missing.contains(&name) {
+                missing.push(name);
+            }
+        }
+    }
+    missing
+}
+
+/// The last line of what the agent reported. A claim.
+fn last_words(record: &Record) -> Option<String> {
+    record.facts().find_map(|fact| match fact {
+        Fact::AgentEnded { report_claim, .. } => {
+            let line = report_claim.lines().rev().find(|l| !l.trim().is_empty())?;
+            Some(cofferdam_daemon::text::line(line, 300))
+        }
+        _ => None,
+    })
 }
 
 fn spend_line(spend: &Spend) -> String {

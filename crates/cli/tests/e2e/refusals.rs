@@ -154,3 +154,57 @@ fn unknown_and_ambiguous_runs_are_not_found() {
     }
     world.cofferdam(&["show", "last"]).expect(5);
 }
+
+#[test]
+fn a_configuration_file_that_was_named_must_exist() {
+    let world = World::new(Engine::Native);
+    let ran = world.cofferdam(&["--config", "typo.toml", "run", "--", "true"]).expect(2);
+    assert!(ran.stderr.contains("typo.toml"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_data_directory_inside_the_checkout_is_refused() {
+    let world = World::new(Engine::Native);
+    refused(
+        &world,
+        &["--data-dir", "inside", "run", "--", "true"],
+        3,
+        "HOST-009",
+        "lies in the checkout",
+    );
+}
+
+#[test]
+fn what_the_file_check_passes_a_run_does_not_refuse() {
+    let world = World::new(Engine::Native);
+    let file = world.dir.path().join("config.toml");
+    for wrong in [
+        "[egress]\nallow = [\"crates.io\"]\n",
+        "[services]\n\"m\" = \"169.254.169.254\"\n",
+        "[run]\nmodel = \"local/q\"\n",
+        "[run]\nmax_steps = 0\n",
+    ] {
+        std::fs::write(&file, wrong).unwrap();
+        let ran = world.cofferdam(&["config", "check"]).expect(2);
+        assert!(ran.stderr.contains("CONFIG-00"), "{wrong}: {}", ran.stderr);
+    }
+    std::fs::write(&file, "").unwrap();
+    world.cofferdam(&["config", "check"]).expect(0);
+}
+
+#[test]
+fn wrong_use_is_told_in_json_where_json_was_asked_for() {
+    let world = World::new(Engine::Native);
+    let ran = world.cofferdam(&["--json", "rnu"]).expect(2);
+    let told: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert!(told["error"]["message"].as_str().unwrap().contains("rnu"), "{told}");
+}
+
+#[test]
+fn variables_that_are_passed_in_are_named_and_not_called_no_credential() {
+    let world = World::new(Engine::Native);
+    let ran = world.run(&["--env", "TEST_MODEL_KEY", "--", "sh", "-c", "echo ${#TEST_MODEL_KEY}"]);
+    let ran = ran.expect(0);
+    assert!(ran.stderr.contains("readable inside: TEST_MODEL_KEY"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("no credential inside"), "{}", ran.stderr);
+}

@@ -114,7 +114,13 @@ fn a_killed_host_is_reconciled_by_sweep(engine: Engine) {
     let (mut child, id) = started(&world, WORK_THEN_SLEEP);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The lease of the dead process has to run out first.
+    // The lease of the dead process has to run out first; then it is told as lost.
+    until("the run to be told as lost", || {
+        let listed = world.cofferdam(&["ps", "--json"]).json();
+        (listed["runs"][0]["lost"] == true).then_some(())
+    });
+    let shown = world.cofferdam(&["show", &id]).expect(0).stdout;
+    assert!(shown.contains("cofferdam sweep"), "{shown}");
     let swept = until("sweep to settle the run", || {
         let swept = world.cofferdam(&["sweep", "--json"]).json();
         (swept["settled"][0] == json!(id)).then_some(swept)

@@ -9,6 +9,7 @@ mod units;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cofferdam_broker::gateway::{GatewayPolicy, Prices};
+use cofferdam_policy::{EgressPolicy, Services};
 use cofferdam_run::EngineKind;
 use cofferdam_run::posture::Layer;
 use cofferdam_run::spec::Resources;
@@ -238,11 +239,22 @@ impl Config {
         self.resources()?;
         self.budgets()?;
         self.salvage_ms()?;
+        if self.run.max_steps == Some(0) {
+            return Err(ConfigError::value("run.max_steps", "must be more than zero"));
+        }
+        // As arming does it: what a run would refuse, the file's check refuses.
+        EgressPolicy::load(&self.egress.allow, &self.egress.deny)
+            .map_err(|e| ConfigError::value("egress", e.to_string()))?;
+        Services::load(self.services.clone())
+            .map_err(|e| ConfigError::value("services", e.to_string()))?;
         for name in &self.run.accept_degraded {
             parse_layer(name)?;
         }
         for (name, provider) in &self.providers {
             provider.check(name)?;
+        }
+        if let Some(wish) = &self.run.model {
+            resolve_model(&self.providers, Some(wish), &|_| false)?;
         }
         Ok(())
     }

@@ -1,23 +1,30 @@
 //! What a person sees while a run goes on: one line per thing that happened, on standard error.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use cofferdam_daemon::{Progress, Watcher};
 use cofferdam_run::fact::StopCause;
 
+use crate::lines::LineJoiner;
 use crate::out::{Out, Tone, count};
 
 /// Prints lines with the time since the start.
 pub(crate) struct Lines {
     out: Out,
     begin: Instant,
+    joiner: Mutex<LineJoiner>,
 }
 
 impl Lines {
     pub(crate) fn new(out: Out) -> Self {
         #[expect(clippy::disallowed_methods, reason = "the elapsed time that a person sees")]
         let begin = Instant::now();
-        Self { out, begin }
+        Self { out, begin, joiner: Mutex::default() }
+    }
+
+    fn joiner(&self) -> MutexGuard<'_, LineJoiner> {
+        self.joiner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn line(&self, what: &str, detail: &str) {
@@ -49,11 +56,23 @@ pub(crate) fn cause(cause: &StopCause) -> String {
 
 impl Watcher for Lines {
     fn tell(&self, progress: Progress) {
+        if !matches!(progress, Progress::Output { .. }) {
+            for line in self.joiner().rest() {
+                self.out.note(&format!("         │ {line}"));
+            }
+        }
         match progress {
-            Progress::Armed { run, engine, reach } => self.out.note(&format!(
-                "run {}  sealed: {engine} sandbox, no credential inside, reachable: {reach}",
-                self.out.note_tone(Tone::Strong, run.as_str()),
-            )),
+            Progress::Armed { run, engine, reach, passed } => {
+                let inside = if passed.is_empty() {
+                    "no credential inside".to_owned()
+                } else {
+                    format!("passed in by you and readable inside: {}", passed.join(", "))
+                };
+                self.out.note(&format!(
+                    "run {}  sealed: {engine} sandbox, {inside}, reachable: {reach}",
+                    self.out.note_tone(Tone::Strong, run.as_str()),
+                ));
+            }
             Progress::Preparing { what } => self.line("preparing", &what),
             Progress::Snapshot { base, uncommitted_paths } => {
                 let short: String = base.as_str().chars().take(10).collect();
@@ -78,8 +97,8 @@ impl Watcher for Lines {
             Progress::AgentStarted { program } => self.line("agent started", &program),
             Progress::Agent { kind, text } if kind == "tool_result" => self.line("result", &text),
             Progress::Agent { kind, text } => self.line(&kind, &text),
-            Progress::Output { text, .. } => {
-                for line in text.lines() {
+            Progress::Output { stderr, text } => {
+                for line in self.joiner().feed(stderr, &text) {
                     self.out.note(&format!("         │ {line}"));
                 }
             }
