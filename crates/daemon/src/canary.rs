@@ -4,10 +4,14 @@
 //! the broker holds for it. Never tells the value of what it found, only where.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use base64::Engine as _;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 /// Bytes of the run's work directory that are searched; what lies beyond is named as not searched.
 pub const MAX_SEARCH_BYTES: u64 = 4 << 30;
@@ -120,6 +124,29 @@ impl Scan<'_> {
     }
 }
 
+/// Searches what is stored of a file and passes over its holes. A secret across a hole is none.
+fn find_in_file(needles: &Needles, mut file: &File, size: u64) -> std::io::Result<Option<String>> {
+    let mut at = 0;
+    while at < size {
+        let begin = match seek(file, SeekFrom::Data(at)) {
+            Ok(begin) => begin,
+            // Nothing but a hole follows.
+            Err(Errno::NXIO) => return Ok(None),
+            // A file system that knows no holes.
+            Err(Errno::INVAL) => return needles.find_in_reader(file.take(size)),
+            Err(error) => return Err(error.into()),
+        };
+        let end = seek(file, SeekFrom::Hole(begin))?.min(size);
+        seek(file, SeekFrom::Start(begin))?;
+        let found = needles.find_in_reader(file.by_ref().take(end.saturating_sub(begin)))?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        at = end.max(begin + 1);
+    }
+    Ok(None)
+}
+
 /// Searches the files below `root` without following any link. Gives places as text and whether
 /// everything was searched.
 #[must_use]
@@ -138,13 +165,16 @@ pub fn search_tree(needles: &Needles, root: &Path, label: &str) -> (Vec<String>,
         if !entry.file_type().is_file() {
             continue;
         }
-        let size = entry.metadata().map_or(0, |m| m.len());
-        if size > left {
+        // What is on the disk counts: a file of a terabyte may hold nothing but a hole.
+        let (size, stored) = entry
+            .metadata()
+            .map_or((0, 0), |m| (m.len(), m.blocks().saturating_mul(512).min(m.len())));
+        if stored > left {
             whole = false;
             continue;
         }
-        left -= size;
-        match std::fs::File::open(entry.path()).and_then(|f| needles.find_in_reader(f.take(size))) {
+        left -= stored;
+        match std::fs::File::open(entry.path()).and_then(|f| find_in_file(needles, &f, size)) {
             Ok(Some(what)) => {
                 let shown: String = name.chars().flat_map(char::escape_default).take(200).collect();
                 found.push(format!("{label}: {shown} ({what})"));
@@ -209,6 +239,18 @@ mod tests {
             found.iter().all(|f| !f.contains("very")),
             "the place is told, the value is not: {found:?}"
         );
+    }
+
+    #[test]
+    fn a_secret_behind_a_terabyte_of_hole_is_found_and_the_hole_costs_nothing() {
+        use std::io::{Seek as _, Write as _};
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = File::create(dir.path().join("sparse")).unwrap();
+        file.seek(std::io::SeekFrom::Start(1 << 40)).unwrap();
+        file.write_all(b"x sk-very-secret-value x").unwrap();
+        file.set_len(2 << 40).unwrap();
+        let (found, whole) = search_tree(&needles(), dir.path(), "work");
+        assert_eq!((found.len(), whole), (1, true), "{found:?}");
     }
 
     #[test]

@@ -130,7 +130,12 @@ impl Host {
                 reason: "the process that supervised the run was lost".to_owned(),
                 salvage: salvage.clone(),
             };
-            let fact = Fact::Collected { head_claim: None, commits_claim: 0, outcome };
+            let fact = Fact::Collected {
+                head_claim: None,
+                commits_claim: 0,
+                outcome,
+                not_taken_claim: Vec::new(),
+            };
             self.keep(id, lease.epoch, fact).await?;
         }
         if let Some(place) = salvage {

@@ -11,7 +11,7 @@ use cofferdam_run::fact::{CollectOutcome, Fact, SideRef, StopCause, TeardownOutc
 use cofferdam_run::limits::Spend;
 use cofferdam_run::{ObjectId, Record, RunEvent};
 use cofferdam_sandbox::Control;
-use cofferdam_wire::Manifest;
+use cofferdam_wire::{Manifest, NOT_TAKEN, NOT_TAKEN_CHARS};
 use cofferdam_workspace::{ImportRequest, Snapshot};
 
 use crate::arm::Armed;
@@ -141,6 +141,7 @@ async fn collect(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
     if !end.agent_started {
         return;
     }
+    let not_taken_claim = end.manifest.as_ref().map(not_taken).unwrap_or_default();
     let (head_claim, commits_claim) =
         end.manifest.as_ref().map_or((None, 0), |m| (m.head.clone(), m.commits));
     let result = bring_home(ctx, armed, end, snapshot).await;
@@ -156,7 +157,27 @@ async fn collect(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
         windup.heads = sides.iter().map(|s| s.id.clone()).chain([head.clone()]).collect();
         ctx.watcher.tell(Progress::Fetched { commits: *commits });
     }
-    ctx.facts.host(Fact::Collected { head_claim, commits_claim, outcome }).await;
+    if !not_taken_claim.is_empty() && !matches!(outcome, CollectOutcome::Failed { .. }) {
+        // The commits are safe; the rest stays findable.
+        salvage(ctx, windup).await;
+    }
+    ctx.facts
+        .host(Fact::Collected { head_claim, commits_claim, outcome, not_taken_claim })
+        .await;
+}
+
+/// What the guest could not take, bounded once more: it is a claim.
+fn not_taken(manifest: &Manifest) -> Vec<String> {
+    let error = manifest.leftovers_error.iter().map(|e| format!("uncommitted files: {e}"));
+    let named = manifest.not_taken.iter().take(NOT_TAKEN).cloned();
+    let mut all: Vec<String> =
+        error.chain(named).map(|text| crate::text::line(&text, NOT_TAKEN_CHARS)).collect();
+    let shown = u64::try_from(manifest.not_taken.len().min(NOT_TAKEN)).unwrap_or(u64::MAX);
+    let more = manifest.not_taken_count.saturating_sub(shown);
+    if more > 0 {
+        all.push(format!("{more} more"));
+    }
+    all
 }
 
 async fn bring_home(
@@ -179,6 +200,10 @@ async fn bring_home(
     if !end.bundle {
         return if head == snapshot.base && manifest.refs.iter().all(|r| r.oid == snapshot.base) {
             Ok(CollectOutcome::NoCommits)
+        } else if moved_back(armed, snapshot, &head).await {
+            let text = format!("the agent left HEAD at {head}, before the snapshot, and no commits");
+            ctx.facts.host(Fact::Note { text }).await;
+            Ok(CollectOutcome::NoCommits)
         } else {
             Err(format!("the guest names {head} and sent no bundle"))
         };
@@ -199,6 +224,7 @@ async fn bring_home(
         reference: imported.reference,
         head: imported.head,
         commits: imported.commits,
+        side_commits: imported.side_commits,
         subjects: imported.subjects.iter().map(|s| crate::text::line(s, 200)).collect(),
         sides: imported
             .sides
@@ -210,6 +236,16 @@ async fn bring_home(
             })
             .collect(),
     })
+}
+
+/// True when the sandbox's head is a commit of the snapshot's own history.
+async fn moved_back(armed: &Armed, snapshot: &Snapshot, head: &ObjectId) -> bool {
+    cofferdam_workspace::is_part_of_base(&armed.checkout, &snapshot.base, head)
+        .await
+        .unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "the guest's head could not be compared with the base");
+            false
+        })
 }
 
 fn refs(manifest: &Manifest) -> Vec<(String, ObjectId)> {

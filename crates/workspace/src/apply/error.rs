@@ -111,10 +111,11 @@ impl ApplyError {
             }
             Self::Unmerged => "resolve and git add them first".to_owned(),
             Self::Conflict { .. } => "commit your own uncommitted changes first, if the files named \
-                have any; else take the commits as a branch (cofferdam apply --as-branch NAME) and merge"
+                have any; else take the commits as a branch (cofferdam apply RUN --as-branch NAME) and merge"
                 .to_owned(),
             Self::Dirty { .. } => {
-                "commit your changes in these files (git commit -a), then apply again".to_owned()
+                "commit these files (git add FILE…; git commit), or move them away, then apply again"
+                    .to_owned()
             }
             Self::WouldOverwrite { .. } => "move or rename these files, then apply again".to_owned(),
             Self::Branch { .. } => "choose another name".to_owned(),
