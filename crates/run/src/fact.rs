@@ -154,6 +154,9 @@ pub enum Fact {
         commits_claim: u64,
         /// Result of fetching them.
         outcome: CollectOutcome,
+        /// What the guest says that it could not take from the work tree; empty when nothing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        not_taken_claim: Vec<String>,
     },
     /// The sandbox ended, as the engine saw it.
     SandboxEnded {
@@ -317,6 +320,9 @@ pub enum CollectOutcome {
         /// Further branches and tags whose commits the head does not have.
         #[serde(default)]
         sides: Vec<SideRef>,
+        /// Commits that only the sides have over the base, counted by the host.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        side_commits: u64,
     },
     /// It could not be fetched; what there is was kept.
     Failed {
@@ -325,6 +331,11 @@ pub enum CollectOutcome {
         /// Where the bundle or volume was kept.
         salvage: Option<String>,
     },
+}
+
+/// Left out of the record, so that records from before the field stay byte for byte what they were.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A branch or tag of the sandbox beside its head.

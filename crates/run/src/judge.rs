@@ -35,11 +35,13 @@ pub fn judge<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Verdict {
 
 fn summary(outcome: Outcome, cause: Option<&Cause>, seen: &Seen<'_>) -> String {
     let work = match seen.collected.map(|c| c.outcome) {
-        Some(CollectOutcome::Fetched { reference, commits: 1, .. }) => {
-            Some(format!("1 commit on {reference}"))
-        }
-        Some(CollectOutcome::Fetched { reference, commits, .. }) => {
-            Some(format!("{commits} commits on {reference}"))
+        Some(CollectOutcome::Fetched { reference, commits, side_commits, .. }) => {
+            let plural = if *commits == 1 { "" } else { "s" };
+            let mut text = format!("{commits} commit{plural} on {reference}");
+            if *side_commits > 0 {
+                text.push_str(&format!(", {side_commits} more beside it"));
+            }
+            Some(text)
         }
         Some(CollectOutcome::NoCommits) => Some("the agent made no commits".to_owned()),
         Some(CollectOutcome::Failed { .. }) | None => None,

@@ -17,6 +17,12 @@ use serde::{Deserialize, Serialize};
 /// Version spoken by this build. A peer with another version is refused.
 pub const PROTOCOL_VERSION: u32 = 1;
 
+/// Entries of [`Manifest::not_taken`]. Further ones are counted.
+pub const NOT_TAKEN: usize = 50;
+
+/// Characters of one such entry. The rest is cut.
+pub const NOT_TAKEN_CHARS: usize = 300;
+
 /// First message on each stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "stream", rename_all = "snake_case")]
@@ -205,6 +211,17 @@ pub struct Manifest {
     pub leftovers_committed: bool,
     /// Size of the bundle that follows on `BundleOut`; zero when none follows.
     pub bundle_bytes: u64,
+    /// What is in the work tree and not in the bundle, with why: at most [`NOT_TAKEN`] entries of at
+    /// most [`NOT_TAKEN_CHARS`] characters. What is ignored on purpose is not named.
+    #[serde(default)]
+    pub not_taken: Vec<String>,
+    /// How many there are; more than the list has when it was cut.
+    #[serde(default)]
+    pub not_taken_count: u64,
+    /// Why the files that the agent left uncommitted could not be committed; `None` when they were,
+    /// or there were none.
+    #[serde(default)]
+    pub leftovers_error: Option<String>,
 }
 
 /// One ref of the manifest.

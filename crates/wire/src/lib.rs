@@ -7,6 +7,6 @@ pub mod guest;
 pub mod layout;
 
 pub use guest::{
-    AgentEnd, AgentStart, Down, ErrorCode, GitIdentity, Manifest, ManifestRef, OutputStream,
-    PROTOCOL_VERSION, StartSpec, StreamOpen, Up, WorkspaceSpec,
+    AgentEnd, AgentStart, Down, ErrorCode, GitIdentity, Manifest, ManifestRef, NOT_TAKEN,
+    NOT_TAKEN_CHARS, OutputStream, PROTOCOL_VERSION, StartSpec, StreamOpen, Up, WorkspaceSpec,
 };

@@ -34,7 +34,7 @@ pub use error::WorkspaceError;
 pub use import::{
     ImportError, ImportReason, ImportRequest, Imported, MAX_IMPORT_BLOB_BYTES,
     MAX_IMPORT_BUNDLE_BYTES, MAX_IMPORT_COMMITS, MAX_IMPORT_INFLATED_BYTES, MAX_IMPORT_OBJECTS,
-    MAX_SUBJECT_CHARS, MAX_SUBJECTS, SideRef, import,
+    MAX_SUBJECT_CHARS, MAX_SUBJECTS, SideRef, import, is_part_of_base,
 };
 pub use note::SnapshotNote;
 pub use paths::PathFault;

@@ -12,10 +12,14 @@ use crate::verdict::{Cause, Warning};
 /// Characters of a guest's error message in a verdict. The rest is cut; the entry has all of it.
 const MAX_MESSAGE_CHARS: usize = 2_000;
 
+/// Names of things not taken in a verdict. The rest is counted; the entry has all of them.
+const MAX_NAMED: usize = 10;
+
 pub(super) struct Collected<'a> {
     pub(super) head_claim: Option<&'a ObjectId>,
     pub(super) commits_claim: u64,
     pub(super) outcome: &'a CollectOutcome,
+    pub(super) not_taken: &'a [String],
 }
 
 impl Clone for Collected<'_> {
@@ -24,6 +28,41 @@ impl Clone for Collected<'_> {
     }
 }
 impl Copy for Collected<'_> {}
+
+impl Collected<'_> {
+    /// What the guest speaks of and the host has not.
+    fn missing(&self) -> Option<String> {
+        let mut details = Vec::new();
+        let claimed = self.commits_claim;
+        match self.outcome {
+            CollectOutcome::NoCommits if claimed > 0 => {
+                details.push(format!("the guest counted {claimed} commits and none was fetched"));
+            }
+            CollectOutcome::Fetched { commits, side_commits, .. }
+                if claimed > commits.saturating_add(*side_commits) =>
+            {
+                let fetched = commits.saturating_add(*side_commits);
+                details
+                    .push(format!("the guest counted {claimed} commits, {fetched} were fetched"));
+            }
+            CollectOutcome::Fetched { head, .. } => {
+                if let Some(named) = self.head_claim.filter(|&named| named != head) {
+                    details.push(format!("the guest named {named}, {head} was fetched"));
+                }
+            }
+            CollectOutcome::NoCommits | CollectOutcome::Failed { .. } => {}
+        }
+        if !self.not_taken.is_empty() {
+            let named = &self.not_taken[..self.not_taken.len().min(MAX_NAMED)];
+            let mut text = format!("could not be taken: {}", named.join("; "));
+            if self.not_taken.len() > named.len() {
+                text.push_str(&format!("; and {} more", self.not_taken.len() - named.len()));
+            }
+            details.push(text);
+        }
+        (!details.is_empty()).then(|| details.join("; "))
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Seen<'a> {
@@ -89,9 +128,13 @@ impl<'a> Seen<'a> {
                 self.output_cut_bytes = *output_cut_bytes;
             }
             Fact::GuestError { message_claim } => self.guest_errors.push(message_claim),
-            Fact::Collected { head_claim, commits_claim, outcome } => {
-                let (head_claim, commits_claim) = (head_claim.as_ref(), *commits_claim);
-                self.collected = Some(Collected { head_claim, commits_claim, outcome });
+            Fact::Collected { head_claim, commits_claim, outcome, not_taken_claim } => {
+                self.collected = Some(Collected {
+                    head_claim: head_claim.as_ref(),
+                    commits_claim: *commits_claim,
+                    outcome,
+                    not_taken: not_taken_claim,
+                });
             }
             Fact::SandboxEnded { oom_killed, exit: _ } => {
                 self.sandbox_ended = true;
@@ -174,29 +217,12 @@ impl<'a> Seen<'a> {
             }
             return;
         };
-        let claimed = collected.commits_claim;
-        match collected.outcome {
-            CollectOutcome::Failed { reason, salvage } => {
-                let (reason, salvage) = (reason.clone(), salvage.clone());
-                out.push(Cause::CollectFailed { reason, salvage });
-            }
-            CollectOutcome::NoCommits if claimed > 0 => {
-                let detail = format!("the guest counted {claimed} commits and none was fetched");
-                out.push(Cause::WorkMissing { detail });
-            }
-            CollectOutcome::NoCommits => {}
-            CollectOutcome::Fetched { commits, .. } if claimed > *commits => {
-                let detail = format!("the guest counted {claimed} commits, {commits} were fetched");
-                out.push(Cause::WorkMissing { detail });
-            }
-            CollectOutcome::Fetched { head, .. } => {
-                if let Some(named) = collected.head_claim
-                    && named != head
-                {
-                    let detail = format!("the guest named {named}, {head} was fetched");
-                    out.push(Cause::WorkMissing { detail });
-                }
-            }
+        if let CollectOutcome::Failed { reason, salvage } = collected.outcome {
+            let (reason, salvage) = (reason.clone(), salvage.clone());
+            out.push(Cause::CollectFailed { reason, salvage });
+        }
+        if let Some(detail) = collected.missing() {
+            out.push(Cause::WorkMissing { detail });
         }
     }
 
@@ -359,12 +385,13 @@ impl<'a> Seen<'a> {
         }
         if let Some(Collected {
             commits_claim,
-            outcome: CollectOutcome::Fetched { commits, .. },
+            outcome: CollectOutcome::Fetched { commits, side_commits, .. },
             ..
         }) = &self.collected
-            && commits_claim < commits
+            && *commits_claim < commits.saturating_add(*side_commits)
         {
-            let text = format!("the guest counted {commits_claim} commits, {commits} were fetched");
+            let fetched = commits.saturating_add(*side_commits);
+            let text = format!("the guest counted {commits_claim} commits, {fetched} were fetched");
             remark("RUN-108", text);
         }
         out

@@ -15,7 +15,12 @@ fn drop_kind(facts: &mut Vec<Fact>, kind: &str) {
 
 fn collected(facts: &mut Vec<Fact>, claimed: u64, outcome: CollectOutcome) {
     drop_kind(facts, "collected");
-    facts.push(Fact::Collected { head_claim: None, commits_claim: claimed, outcome });
+    facts.push(Fact::Collected {
+        head_claim: None,
+        commits_claim: claimed,
+        outcome,
+        not_taken_claim: vec![],
+    });
 }
 
 fn fetched(commits: u64) -> CollectOutcome {
@@ -25,6 +30,24 @@ fn fetched(commits: u64) -> CollectOutcome {
         commits,
         subjects: vec![],
         sides: vec![],
+        side_commits: 0,
+    }
+}
+
+fn beside(commits: u64, side_commits: u64) -> CollectOutcome {
+    match fetched(commits) {
+        CollectOutcome::Fetched { reference, head, commits, subjects, sides, .. } => {
+            CollectOutcome::Fetched { reference, head, commits, subjects, sides, side_commits }
+        }
+        other => other,
+    }
+}
+
+fn not_taken(facts: &mut [Fact], names: &[&str]) {
+    for fact in facts {
+        if let Fact::Collected { not_taken_claim, .. } = fact {
+            *not_taken_claim = names.iter().map(|&n| n.to_owned()).collect();
+        }
     }
 }
 
@@ -64,6 +87,8 @@ pub(super) fn ranks() -> Vec<Vec<Damage>> {
             ("RUN-011", |f| drop_kind(f, "collected")),
             ("RUN-012", |f| collected(f, 2, CollectOutcome::NoCommits)),
             ("RUN-012", |f| collected(f, 3, fetched(2))),
+            ("RUN-012", |f| collected(f, 4, beside(2, 1))),
+            ("RUN-012", |f| not_taken(f, &["big.bin: too large"])),
         ],
         vec![("RUN-020", |f| {
             for fact in f.iter_mut() {
@@ -292,6 +317,47 @@ fn endless_guest_errors_do_not_swell_the_verdict() {
 fn a_later_collection_replaces_an_earlier_failure() {
     let mut facts = good_facts(Mode::Unattended);
     let failed = CollectOutcome::Failed { reason: "link".into(), salvage: None };
-    facts.insert(7, Fact::Collected { head_claim: None, commits_claim: 2, outcome: failed });
+    let failed = Fact::Collected {
+        head_claim: None,
+        commits_claim: 2,
+        outcome: failed,
+        not_taken_claim: vec![],
+    };
+    facts.insert(7, failed);
     assert_eq!(code(&facts), "none");
+}
+
+#[test]
+fn commits_beside_the_head_count_as_fetched_and_are_told() {
+    let mut facts = good_facts(Mode::Unattended);
+    collected(&mut facts, 3, beside(1, 2));
+    let verdict = judge(&facts);
+    assert_eq!(verdict.outcome, Outcome::Completed);
+    assert_eq!(verdict.warnings, []);
+    let expected = "completed: 1 commit on refs/cofferdam/runs/7k2m9qxc, 2 more beside it";
+    assert_eq!(verdict.summary, expected);
+}
+
+#[test]
+fn what_was_not_taken_is_never_completed_and_is_named() {
+    for outcome in [CollectOutcome::NoCommits, fetched(0)] {
+        let mut facts = good_facts(Mode::Unattended);
+        collected(&mut facts, 0, outcome);
+        not_taken(&mut facts, &["one", "two"]);
+        let verdict = judge(&facts);
+        assert_eq!(verdict.outcome, Outcome::Failed);
+        assert!(verdict.summary.contains("could not be taken: one; two"), "{}", verdict.summary);
+    }
+    let mut facts = good_facts(Mode::Unattended);
+    not_taken(&mut facts, &["x"; 60]);
+    assert!(judge(&facts).summary.contains("and 50 more"));
+}
+
+#[test]
+fn a_collection_from_before_these_fields_is_read_and_written_unchanged() {
+    let facts = good_facts(Mode::Unattended);
+    let old = facts.iter().find(|f| f.kind() == "collected").unwrap();
+    let text = serde_json::to_string(old).unwrap();
+    assert!(!text.contains("not_taken") && !text.contains("side_commits"), "{text}");
+    assert_eq!(&serde_json::from_str::<Fact>(&text).unwrap(), old);
 }

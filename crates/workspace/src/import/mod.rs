@@ -12,11 +12,13 @@ mod quarantine;
 
 use std::path::{Path, PathBuf};
 
+use cofferdam_git::{Authority, Git, GitError};
 use cofferdam_run::{ObjectId, RunId};
 
 pub use error::{ImportError, ImportReason};
 
 use crate::checkout::Checkout;
+use crate::objects;
 
 /// Largest bundle of a run, bytes. A larger one is refused and kept.
 pub const MAX_IMPORT_BUNDLE_BYTES: u64 = 4 << 30;
@@ -81,6 +83,8 @@ pub struct Imported {
     pub head: ObjectId,
     /// Commits that the head has and the base has not.
     pub commits: u64,
+    /// Commits that only the sides have over the base.
+    pub side_commits: u64,
     /// Subjects of the newest, newest first, at most [`MAX_SUBJECTS`], escaped.
     pub subjects: Vec<String>,
     /// Branches beside the head, so that no commit of the run is lost.
@@ -105,16 +109,45 @@ async fn attempt(request: &ImportRequest<'_>) -> Result<Imported, ImportReason> 
     quarantine::take_base(&git, request, &base_bundle).await?;
     let fetched = quarantine::take_bundle(&git, request, &bundle, &header).await?;
     inspect::inspect(&git, request, &fetched).await?;
-    let commits = quarantine::count(&git, request).await?;
+    let heads = [request.expected_head.clone()];
+    let commits = quarantine::count(&git, request, &heads).await?;
+    let all: Vec<ObjectId> = fetched.iter().map(|f| f.id.clone()).chain(heads).collect();
+    let side_commits = quarantine::count(&git, request, &all).await?.saturating_sub(commits);
     let subjects = quarantine::subjects(&git, request).await?;
     let sides = hand_over::hand_over(&git, request, fetched).await?;
     Ok(Imported {
         reference: crate::run_reference(&request.run),
         head: request.expected_head.clone(),
         commits,
+        side_commits,
         subjects,
         sides,
     })
+}
+
+/// Whether `head` is `base` or one of its ancestors, as the checkout's own repository tells.
+///
+/// # Errors
+/// Git itself; a commit that is not there is a plain no.
+pub async fn is_part_of_base(
+    checkout: &Checkout,
+    base: &ObjectId,
+    head: &ObjectId,
+) -> Result<bool, GitError> {
+    part_of(checkout.git(), head, base).await
+}
+
+async fn part_of<A: Authority>(
+    git: &Git<A>,
+    head: &ObjectId,
+    base: &ObjectId,
+) -> Result<bool, GitError> {
+    for id in [head, base] {
+        if objects::commit_named(git, id.as_str()).await?.as_ref() != Some(id) {
+            return Ok(false);
+        }
+    }
+    objects::is_ancestor(git, head, base).await
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, ImportReason> {

@@ -73,9 +73,6 @@ fn agree(request: &ImportRequest<'_>, header: &Header) -> Result<(), ImportReaso
     {
         return Err(ImportReason::Manifest(format!("HEAD is {other}, not {head}")));
     }
-    if !header.refs.iter().any(|(_, id)| id == head) {
-        return Err(ImportReason::Manifest(format!("no ref is at HEAD, {head}")));
-    }
     Ok(())
 }
 
@@ -198,6 +195,13 @@ pub(super) async fn take_bundle(
     file: &Path,
     header: &Header,
 ) -> Result<Vec<Fetched>, ImportReason> {
+    let head = &request.expected_head;
+    // A head that was left at the base, or moved back from it, needs nothing of the bundle.
+    if !header.refs.iter().any(|(_, id)| id == head)
+        && !super::part_of(git, head, &request.base).await?
+    {
+        return Err(ImportReason::Manifest(format!("no ref is at HEAD, {head}")));
+    }
     for id in &header.prerequisites {
         if !crate::objects::is_present(git, id).await? {
             return Err(ImportReason::Prerequisite(id.to_string()));
@@ -232,22 +236,23 @@ pub(super) async fn take_bundle(
             return Err(ImportReason::Manifest(format!("{name} became {found}, not {}", f.id)));
         }
     }
-    let head = &request.expected_head;
     match crate::objects::commit_named(git, head.as_str()).await? {
         Some(commit) if commit == *head => Ok(fetched),
         _ => Err(ImportReason::Manifest(format!("HEAD, {head}, is no commit"))),
     }
 }
 
-/// Commits of the head that the base has not.
+/// Commits of these heads together that the base has not.
 pub(super) async fn count(
     git: &Git<Quarantine>,
     request: &ImportRequest<'_>,
+    heads: &[ObjectId],
 ) -> Result<u64, ImportReason> {
     let output = git
         .call("rev-list")
         .arg("--count")
-        .arg(format!("{}..{}", request.base, request.expected_head))
+        .args(heads.iter().map(ObjectId::as_str))
+        .arg(format!("^{}", request.base))
         .run()
         .await?;
     std::str::from_utf8(output.line()).ok().and_then(|text| text.parse().ok()).ok_or_else(|| {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cofferdam_workspace::{ImportReason, import};
+use cofferdam_workspace::{ImportReason, import, is_part_of_base};
 
 use crate::support::{World, bring_back, pack, request, run_id, sandbox};
 
@@ -73,11 +73,62 @@ async fn rewritten_history_and_side_branches_come_back_whole() {
     let refs = pack(&inside, &snapshot, &["HEAD", "refs/heads/fresh", "refs/heads/side"]);
     let imported =
         import(request(&checkout, &world, &snapshot, refs, inside.head())).await.unwrap();
-    assert_eq!(imported.commits, 1);
+    assert_eq!((imported.commits, imported.side_commits), (1, 1));
     assert_eq!(imported.sides.len(), 1);
     assert_eq!(imported.sides[0].name, "refs/heads/side");
     assert_eq!(repo.id(&imported.sides[0].reference), side);
     assert_eq!(repo.head(), snapshot.head);
+}
+
+#[tokio::test]
+async fn a_head_left_at_the_base_or_moved_back_brings_the_other_branches() {
+    for back in [false, true] {
+        let world = World::new();
+        let repo = world.repo("repo", &[("a", "1")]);
+        repo.write("a", "2");
+        repo.commit("second");
+        let (checkout, snapshot) = repo.snapshot().await;
+        let inside = sandbox(&world, &snapshot);
+        inside.git(&["checkout", "-q", "-b", "side"]);
+        inside.write("s", "1");
+        inside.commit("one");
+        inside.write("s", "2");
+        let side = inside.commit("two");
+        inside.git(&["checkout", "-q", "work"]);
+        if back {
+            inside.git(&["reset", "-q", "--hard", "HEAD^"]);
+        }
+        let head = inside.head();
+        let refs = pack(&inside, &snapshot, &["refs/heads/side"]);
+        let imported =
+            import(request(&checkout, &world, &snapshot, refs, head.clone())).await.unwrap();
+        assert_eq!((imported.commits, imported.side_commits), (0, 2));
+        assert_eq!(imported.head, head);
+        assert_eq!(repo.id(REFERENCE), head);
+        assert_eq!(repo.id(&imported.sides[0].reference), side);
+        assert!(is_part_of_base(&checkout, &snapshot.base, &head).await.unwrap());
+        assert!(!is_part_of_base(&checkout, &snapshot.base, &side).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_neither_bundle_nor_base_has_is_refused() {
+    let world = World::new();
+    let repo = world.repo("repo", &[("a", "1")]);
+    let (checkout, snapshot) = repo.snapshot().await;
+    let inside = sandbox(&world, &snapshot);
+    inside.git(&["checkout", "-q", "-b", "side"]);
+    inside.write("s", "1");
+    inside.commit("one");
+    let refs = pack(&inside, &snapshot, &["refs/heads/side"]);
+    inside.write("s", "2");
+    let unsent = inside.commit("two");
+    let unknown = "0123456789012345678901234567890123456789".parse().unwrap();
+    for head in [unsent, unknown] {
+        let error =
+            import(request(&checkout, &world, &snapshot, refs.clone(), head)).await.unwrap_err();
+        assert_eq!(error.code(), "WORK-103", "{:?}", error.reason);
+    }
 }
 
 #[tokio::test]
