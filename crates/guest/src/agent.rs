@@ -87,9 +87,8 @@ pub(crate) fn start(launch: Launch) -> Result<Unheard, String> {
         command.stdin(Stdio::piped());
     }
     harden::agent(&mut command);
-    let mut process = process::start(&mut command)
+    let mut process = harden::first_to_go(|| process::start(&mut command))
         .map_err(|error| format!("`{}` could not be started: {error}", launch.program))?;
-    harden::goes_first(process.pid());
     if let (LaunchInput::Bytes(bytes), Some(mut stdin)) = (launch.stdin, process.child.stdin.take())
     {
         tokio::spawn(async move {

@@ -3,13 +3,16 @@
 //! Must never weaken anything: each step only takes something away, and one that the kernel does
 //! not know is reported by the probe instead of being assumed.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
-use rustix::process::{DumpableBehavior, Pid, set_child_subreaper, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 
 use crate::limits::AGENT_OOM_SCORE;
 use crate::log;
@@ -22,6 +25,9 @@ const ABI_KNOWN: ABI = ABI::V5;
 ///
 /// Must be called while the process has one thread: the restriction is per thread and inherited.
 pub(crate) fn myself(writable: &[PathBuf]) -> Option<i32> {
+    if let Err(error) = open_oom_score() {
+        log::line(&format!("memory may run out for the supervisor first: {error}"));
+    }
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         log::line(&format!("still dumpable: {error}"));
     }
@@ -83,16 +89,35 @@ pub(crate) fn agent(command: &mut tokio::process::Command) {
     }
 }
 
-/// Makes a process, and what it starts from now on, the first to go when memory runs out. The
-/// supervisor must live on to save the work.
-///
-/// Done from outside once the program runs: until then the process is as closed, even to its own
-/// uid, as the supervisor.
-pub(crate) fn goes_first(pid: Pid) {
-    let path = format!("/proc/{}/oom_score_adj", pid.as_raw_pid());
-    if let Err(error) = std::fs::write(path, AGENT_OOM_SCORE) {
-        log::line(&format!("memory may run out for the supervisor first: {error}"));
-    }
+/// This process's own score, opened while the kernel still lets it, with the value at the start.
+static OOM_SCORE: OnceLock<(File, String)> = OnceLock::new();
+
+fn open_oom_score() -> std::io::Result<()> {
+    let path = "/proc/self/oom_score_adj";
+    let at_start = std::fs::read_to_string(path)?;
+    let file = File::options().write(true).open(path)?;
+    // Set once, before anything else runs; a second call changes nothing.
+    let _ = OOM_SCORE.set((file, at_start));
+    Ok(())
+}
+
+/// Starts a process that, with all that it starts itself, is the first to go when memory runs out:
+/// the supervisor must live on to save the work. It inherits the score, so that there is no moment
+/// in which it has another.
+pub(crate) fn first_to_go<T>(start: impl FnOnce() -> T) -> T {
+    let write = |value: &str| match OOM_SCORE.get() {
+        Some((file, _)) => {
+            let mut file: &File = file;
+            if let Err(error) = file.write_all(value.as_bytes()) {
+                log::line(&format!("memory may run out for the supervisor first: {error}"));
+            }
+        }
+        None => log::line("memory may run out for the supervisor first: no score"),
+    };
+    write(AGENT_OOM_SCORE);
+    let started = start();
+    write(OOM_SCORE.get().map_or("0", |(_, at_start)| at_start.trim()));
+    started
 }
 
 /// The version that the kernel says it has.

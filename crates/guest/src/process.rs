@@ -33,11 +33,6 @@ pub(crate) fn start(command: &mut Command) -> std::io::Result<Started> {
 }
 
 impl Started {
-    /// Its id.
-    pub(crate) fn pid(&self) -> rustix::process::Pid {
-        self.ours.pid()
-    }
-
     /// Sends a signal to its group. A group that is gone is no error.
     pub(crate) fn signal_group(&self, signal: rustix::process::Signal) {
         let _ = rustix::process::kill_process_group(self.ours.pid(), signal);
