@@ -110,7 +110,7 @@ fn arrows(problems: &mut Vec<String>) -> anyhow::Result<()> {
 
 fn rust_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for top in ["crates", "xtask"] {
+    for top in ["bench", "crates", "xtask"] {
         for entry in walkdir::WalkDir::new(sh::root().join(top)).sort_by_file_name() {
             let Ok(entry) = entry else { continue };
             if entry.path().extension().is_some_and(|e| e == "rs") {

@@ -170,6 +170,8 @@ impl ModelServer {
             // A failed accept concerns one connection; the listener itself stays good.
             loop {
                 if let Ok((stream, _)) = listener.accept().await {
+                    // Small events must not wait for the peer's delayed acknowledgement.
+                    let _ = stream.set_nodelay(true);
                     tokio::spawn(connection(Arc::clone(&accepted), stream));
                 }
             }
