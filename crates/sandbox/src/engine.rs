@@ -123,7 +123,7 @@ pub trait Engine: Send + Sync {
     async fn prepare(&self, spec: &SandboxSpec) -> Result<Box<dyn Prepared>, SandboxError>;
     /// All sandboxes of an instance, running or not.
     async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError>;
-    /// Ends everything in one that was found and moves the repository in its work volume to `to`, as
+    /// Ends everything in one that was found and moves the work in its volume to `to`, as
     /// [`Control::salvage`] does: for a run whose host was lost. To be called before
     /// [`Engine::remove`]. `false` when there is nothing to save.
     async fn salvage(&self, found: &Found, to: &Path) -> Result<bool, SandboxError> {
@@ -175,9 +175,11 @@ pub trait Control: Send {
     async fn wait(&mut self) -> SandboxExit;
     /// Kills everything in it. Nothing happens when it has ended.
     async fn kill(&mut self);
-    /// Moves or copies the repository in the work volume to the directory `to`, which does not exist yet.
-    /// `false` when there is nothing to save. Called after everything in the sandbox has ended; never
-    /// follows a link out of the volume.
+    /// Moves or copies the repository in the work volume to the directory `to`, which does not exist
+    /// yet; all of the work when no repository is where it should be. Git on the host takes nothing in
+    /// it for a repository, and `README-salvage.txt` beside `to` says why. `false` when there are only
+    /// empty directories. Called after everything in the sandbox has ended; never follows a link out
+    /// of the volume.
     async fn salvage(&mut self, to: &Path) -> Result<bool, SandboxError> {
         let _ = to;
         Ok(false)

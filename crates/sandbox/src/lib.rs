@@ -4,6 +4,7 @@
 //! down, and only a [`Running`] sandbox has streams. This room never decides policy: it reports layer
 //! by layer what holds, and the caller decides whether that is enough.
 
+mod disarm;
 pub mod docker;
 pub mod engine;
 pub mod error;
@@ -12,10 +13,13 @@ pub mod posture;
 pub mod seccomp;
 pub mod spec;
 mod syscalls;
+mod tree;
 
+pub use disarm::{GIT_RENAMED, MAX_DISARM_ENTRIES};
 pub use engine::{
     Control, Engine, EngineReport, Evidence, Found, Prepared, Problem, RootSource, Running,
     SandboxExit, SandboxSpec,
 };
 pub use error::SandboxError;
 pub use posture::evaluate;
+pub use tree::WALK_DEPTH;

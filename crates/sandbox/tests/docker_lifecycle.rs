@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
 
 mod docker_support;
+mod trap;
 
 use std::time::Duration;
 
@@ -161,6 +162,38 @@ async fn the_work_of_a_killed_run_can_be_brought_out() {
     assert_eq!(std::fs::read_to_string(to.join("hard")).unwrap(), "kept\n");
     assert_eq!(std::fs::read_link(to.join("link")).unwrap(), std::path::Path::new("/etc/passwd"));
     assert!(!to.with_extension("incomplete").exists());
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn a_salvaged_repository_runs_nothing_on_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let canary = dir.path().join("canary");
+    let lab = Lab::shell(&trap::script(&canary)).await;
+    let mut running = lab.engine.prepare(&lab.spec()).await.unwrap().start().await.unwrap();
+    assert_eq!(ended(&mut *running.control).await.code, Some(0));
+    let work = dir.path().join("work");
+    assert!(running.control.salvage(&work).await.unwrap());
+    assert!(!trap::springs(&work, &canary));
+    assert!(dir.path().join("README-salvage.txt").exists());
+    // Positive control: with its names back, the same work does run something.
+    let control = dir.path().join("control");
+    trap::copy(&work, &control);
+    trap::rearm(&control);
+    assert!(trap::springs(&control, &canary), "the trap does not work");
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn work_beside_a_link_in_the_repositorys_place_is_brought_out() {
+    let script = "mkdir /work/repo2 && echo kept > /work/repo2/f && ln -s /etc /work/repo";
+    let lab = Lab::shell(script).await;
+    let mut running = lab.engine.prepare(&lab.spec()).await.unwrap().start().await.unwrap();
+    ended(&mut *running.control).await;
+    let to = lab.dir.path().join("salvaged");
+    assert!(running.control.salvage(&to).await.unwrap());
+    assert_eq!(std::fs::read_to_string(to.join("repo2/f")).unwrap(), "kept\n");
+    assert_eq!(std::fs::read_link(to.join("repo")).unwrap(), std::path::Path::new("/etc"));
     assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
 }
 

@@ -340,7 +340,7 @@ impl Engine for DockerEngine {
         for id in &remains.containers {
             // Nothing may write there while it is read.
             remove::stop(&self.client, id).await;
-            if salvage::repository(&self.client, id, to).await? {
+            if salvage::work(&self.client, id, to).await? {
                 return Ok(true);
             }
         }

@@ -164,7 +164,7 @@ impl Control for RunningContainer {
         // Nothing may write there while it is read, whatever the caller believes.
         self.kill().await;
         let _hangs = tokio::time::timeout(KILL_TIMEOUT, self.wait()).await;
-        super::salvage::repository(&self.client, &self.id, to).await
+        super::salvage::work(&self.client, &self.id, to).await
     }
 
     async fn teardown(self: Box<Self>) -> TeardownOutcome {

@@ -1,12 +1,15 @@
-//! Bringing the repository of a dead run out of its volume, so that work is not lost with it.
+//! Bringing the work of a dead run out of its volume, so that work is not lost with it.
 //!
 //! The archive comes from a hostile file system. Symbolic links are made last, so that nothing is
-//! ever written through one; devices, sockets and set-user-id bits are left out. It must never write
-//! outside the directory that it was given.
+//! ever written through one; devices, sockets and set-user-id bits are left out. Entries named `.git`
+//! get another name before they exist on the host. It must never write outside the directory that it
+//! was given.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +21,7 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 
 use super::call::{CallError, Client};
+use crate::disarm;
 use crate::error::SandboxError;
 
 /// Most bytes of file content that are brought out; past it the rest is left out, and a file named
@@ -30,14 +34,29 @@ pub const SALVAGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pieces of the archive that wait for the disk; past it the engine waits.
 const PIECES_WAITING: usize = 8;
 
-/// Copies the repository out of container `id` into `to`, which must not exist. `false` when there is
-/// none.
-pub(crate) async fn repository(client: &Client, id: &str, to: &Path) -> Result<bool, SandboxError> {
+/// Copies the repository out of container `id` into `to`, which must not exist. Where the repository
+/// should be and there is none, all of the work is copied. `false` when there is nothing but empty
+/// directories.
+pub(crate) async fn work(client: &Client, id: &str, to: &Path) -> Result<bool, SandboxError> {
+    let kept =
+        copy(client, id, layout::REPO, to).await? || copy(client, id, layout::WORK, to).await?;
+    if kept {
+        disarm::explain(to);
+    }
+    Ok(kept)
+}
+
+async fn copy(
+    client: &Client,
+    id: &str,
+    from: &'static str,
+    to: &Path,
+) -> Result<bool, SandboxError> {
     const ATTEMPT: &str = "bring the work out of the container";
-    let options = DownloadFromContainerOptionsBuilder::default().path(layout::REPO).build();
+    let options = DownloadFromContainerOptionsBuilder::default().path(from).build();
     let (send, receive) = mpsc::channel::<io::Result<Bytes>>(PIECES_WAITING);
     let place = to.to_owned();
-    let unpacking = tokio::task::spawn_blocking(move || unpack(Incoming::new(receive), &place));
+    let unpacking = tokio::task::spawn_blocking(move || bring(Incoming::new(receive), &place));
     let download = async {
         let mut pieces = std::pin::pin!(client.docker.download_from_container(id, Some(options)));
         while let Some(piece) = pieces.next().await {
@@ -81,6 +100,20 @@ enum Unpacked {
     Whole,
     Nothing,
     Cut(String),
+}
+
+/// Unpacks, and makes harmless what came, whole or not.
+fn bring(archive: impl Read, to: &Path) -> io::Result<Unpacked> {
+    let unpacked = unpack(archive, to);
+    if !to.exists() {
+        return unpacked;
+    }
+    if matches!(unpacked, Ok(Unpacked::Whole)) && !disarm::has_content(to)? {
+        fs::remove_dir_all(to)?;
+        return Ok(Unpacked::Nothing);
+    }
+    disarm::disarm(to)?;
+    unpacked
 }
 
 fn unpack(archive: impl Read, to: &Path) -> io::Result<Unpacked> {
@@ -162,9 +195,28 @@ fn below_top(path: &Path) -> Option<PathBuf> {
     let mut inside = PathBuf::new();
     for part in parts {
         let Component::Normal(name) = part else { return None };
-        inside.push(name);
+        inside.push(harmless(name));
     }
     Some(inside)
+}
+
+/// The name that an entry gets on the host. Different names stay different: `.git` in another case
+/// is numbered by which letters are capitals, and names that look like the new ones end in `-0`.
+fn harmless(name: &OsStr) -> OsString {
+    let bytes = name.as_bytes();
+    let mut new = name.to_owned();
+    if disarm::is_git_name(bytes) {
+        let capitals = bytes[1..]
+            .iter()
+            .fold(0, |number, letter| number * 2 + u8::from(letter.is_ascii_uppercase()));
+        new = OsString::from(disarm::GIT_RENAMED);
+        if capitals > 0 {
+            new.push(format!("-{capitals}"));
+        }
+    } else if bytes.starts_with(disarm::GIT_RENAMED.as_bytes()) {
+        new.push("-0");
+    }
+    new
 }
 
 fn parent(place: &Path) -> io::Result<()> {

@@ -16,7 +16,6 @@ mod process;
 mod running;
 mod salvage;
 mod sweep;
-mod tree;
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +31,6 @@ pub use cgroup::removal::LEAVE_MS;
 pub use handoff::REPORT_BYTES;
 pub use label::LABEL_BYTES;
 pub use running::LAUNCH_MS;
-pub use tree::WALK_DEPTH;
 
 /// Milliseconds that a guest gets to end by itself once the host process is gone. Then everything
 /// in the sandbox is killed.

@@ -13,11 +13,12 @@ use cofferdam_run::ids::{InstanceId, RunId, TimestampMs};
 
 use super::cgroup::{self, Hierarchies, removal::LEAVE_MS};
 use super::handoff::files;
+use super::io_error;
 use super::label::{self, Label};
 use super::process::ProcessId;
-use super::{io_error, tree};
 use crate::engine::Found;
 use crate::error::SandboxError;
+use crate::tree;
 
 const STEP_MS: u64 = 2;
 

@@ -9,6 +9,7 @@ use cofferdam_sandbox::{Engine as _, SandboxError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{Bench, cgroup_directories, engine_at, processes_with, small, spec_at};
+use crate::trap;
 
 #[tokio::test]
 async fn streams_belong_to_the_guest_from_its_first_byte() {
@@ -93,9 +94,60 @@ async fn salvage_moves_the_repository_and_never_a_link() {
     assert_eq!(std::fs::read_to_string(to.join("f")).unwrap(), "x\n");
     assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
 
-    let mut running = bench.start("ln -s /etc /work/repo", &small()).await;
+    // Moved away, with a link in its place: all of the work is kept, and the link stays a link.
+    let script = "mkdir /work/repo2 /work/home; echo y > /work/repo2/f; ln -s /etc /work/repo";
+    let mut running = bench.start(script, &small()).await;
     running.control.wait().await;
-    assert!(!running.control.salvage(&kept.path().join("link")).await.unwrap());
+    let to = kept.path().join("link");
+    assert!(running.control.salvage(&to).await.unwrap());
+    assert_eq!(std::fs::read_to_string(to.join("repo2/f")).unwrap(), "y\n");
+    assert_eq!(std::fs::read_link(to.join("repo")).unwrap(), PathBuf::from("/etc"));
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn empty_directories_are_no_work_to_save() {
+    let bench = Bench::new();
+    let kept = tempfile::tempdir().unwrap();
+    let mut running = bench.start("mkdir -p /work/repo /work/home/.cache", &small()).await;
+    running.control.wait().await;
+    assert!(!running.control.salvage(&kept.path().join("work")).await.unwrap());
+    assert_eq!(std::fs::read_dir(kept.path()).unwrap().count(), 0);
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn salvaged_repository_runs_nothing_on_the_host() {
+    let bench = Bench::new();
+    let kept = tempfile::tempdir().unwrap();
+    let (work, canary) = (kept.path().join("work"), kept.path().join("canary"));
+    let mut running = bench.start(&trap::script(&canary), &small()).await;
+    assert_eq!(running.control.wait().await.code, Some(0));
+    let run = std::fs::read_dir(bench.temp.path()).unwrap().next().unwrap().unwrap().path();
+    trap::copy(&run.join("work/repo"), &kept.path().join("control"));
+    assert!(trap::springs(&kept.path().join("control"), &canary), "the trap does not work");
+    assert!(running.control.salvage(&work).await.unwrap());
+    assert!(!trap::springs(&work, &canary));
+    assert!(kept.path().join("README-salvage.txt").exists());
+    assert!(work.join("nested/git-of-the-sandbox").exists());
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+}
+
+#[tokio::test]
+async fn work_that_cannot_be_moved_stays_where_it_is() {
+    let bench = Bench::new();
+    // On another file system a rename is refused.
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let script = "mkdir /work/repo; echo x > /work/repo/f";
+    let mut running = bench.start(script, &small()).await;
+    running.control.wait().await;
+    let to = elsewhere.path().join("work");
+    let refused = running.control.salvage(&to).await;
+    assert!(matches!(refused, Err(SandboxError::Io { .. })), "{refused:?}");
+    assert!(!to.exists());
+    assert!(saved_file_exists(&bench));
+    let kept = tempfile::tempdir().unwrap();
+    assert!(running.control.salvage(&kept.path().join("work")).await.unwrap());
     assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
 }
 

@@ -9,3 +9,5 @@ mod isolation;
 mod lifecycle;
 mod limits;
 mod ordinary_user;
+#[path = "../trap/mod.rs"]
+mod trap;

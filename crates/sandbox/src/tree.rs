@@ -4,19 +4,24 @@
 //! that are too deep are moved up and removed from there, closed ones are opened first. Nothing may
 //! write to the tree at the same time.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 /// Deepest nesting that is walked with one open descriptor per level. What lies deeper is moved to
 /// the top of the tree and removed from there.
 pub const WALK_DEPTH: usize = 64;
 
-const DIRECTORY: OFlags =
+/// Bytes of directory entries that are read at a time.
+const ENTRIES_BUFFER: usize = 64 * 1024;
+
+/// How a directory of the guest's is opened: itself, never what a link leads to.
+pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Removes `path` and everything below it. Nothing happens when it does not exist.
@@ -97,36 +102,54 @@ fn clear(top: &OwnedFd, hoisted: &mut u64) -> io::Result<()> {
 
 /// Removes every entry of a directory that is no directory and lists the rest.
 fn enter(directory: OwnedFd, name: Option<CString>) -> io::Result<Level> {
-    let mut pending = Vec::new();
+    let mut directories = Vec::new();
     // Names first, then removal: a directory that changes while it is read may show less.
     let mut others = Vec::new();
-    for entry in Dir::read_from(&directory)? {
+    each(&directory, |name, kind, inode| {
+        let list = if kind == FileType::Directory { &mut directories } else { &mut others };
+        list.push((inode, name.to_owned()));
+        Ok(())
+    })?;
+    // In the order of their inodes: a large directory names them in the order of a hash, and every
+    // removal would touch another block of the disk.
+    others.sort_unstable_by_key(|(inode, _)| *inode);
+    for (_, other) in others {
+        unlinkat(&directory, &other, AtFlags::empty())?;
+    }
+    // The last one is taken first.
+    directories.sort_unstable_by_key(|(inode, _)| std::cmp::Reverse(*inode));
+    let pending = directories.into_iter().map(|(_, name)| name).collect();
+    Ok(Level { directory, pending, name })
+}
+
+/// Calls `visit` with name, kind and inode of each entry, without opening any.
+pub(crate) fn each(
+    directory: &OwnedFd,
+    mut visit: impl FnMut(&CStr, FileType, u64) -> io::Result<()>,
+) -> io::Result<()> {
+    rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0))?;
+    let mut buffer = vec![MaybeUninit::uninit(); ENTRIES_BUFFER];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
         let entry = entry?;
-        let entry_name = entry.file_name();
-        if entry_name == c"." || entry_name == c".." {
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
             continue;
         }
         let kind = match entry.file_type() {
             FileType::Unknown => {
-                let stat = rustix::fs::statat(&directory, entry_name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 FileType::from_raw_mode(stat.st_mode)
             }
             known => known,
         };
-        if kind == FileType::Directory {
-            pending.push(entry_name.to_owned());
-        } else {
-            others.push(entry_name.to_owned());
-        }
+        visit(name, kind, entry.ino())?;
     }
-    for other in others {
-        unlinkat(&directory, &other, AtFlags::empty())?;
-    }
-    Ok(Level { directory, pending, name })
+    Ok(())
 }
 
 /// Opens a directory, which must be one, with the rights that its removal needs.
-fn open_directory(parent: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
+pub(crate) fn open_directory(parent: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
     let open = || openat(parent, name, DIRECTORY, Mode::empty());
     let opened = match open() {
         Err(Errno::ACCESS) => {
@@ -199,5 +222,26 @@ mod tests {
     #[test]
     fn missing_tree_is_no_error() {
         remove(Path::new("/nonexistent/cofferdam/work")).unwrap();
+    }
+
+    #[test]
+    fn many_files_in_one_directory_and_in_many_are_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let tree = temp.path().join("work");
+        fs::create_dir_all(tree.join("flat")).unwrap();
+        // For a measure by hand: COFFERDAM_MEASURE_FILES=100000 and `--nocapture`.
+        #[expect(clippy::disallowed_methods, reason = "a measure that is asked for by hand")]
+        let files = std::env::var("COFFERDAM_MEASURE_FILES")
+            .map_or(6_000, |files| files.parse::<usize>().unwrap());
+        for n in 0..files {
+            let below = if n % 2 == 0 { "flat".to_owned() } else { format!("d{}", n % 997) };
+            fs::create_dir_all(tree.join(&below)).unwrap();
+            fs::write(tree.join(below).join(format!("file-{n}")), "some content").unwrap();
+        }
+        #[expect(clippy::disallowed_methods, reason = "shown, never asserted")]
+        let start = std::time::Instant::now();
+        remove(&tree).unwrap();
+        println!("{files} files removed in {:?}", start.elapsed());
+        assert!(!tree.exists());
     }
 }
