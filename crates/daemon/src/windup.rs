@@ -161,9 +161,7 @@ async fn collect(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
         // The commits are safe; the rest stays findable.
         salvage(ctx, windup).await;
     }
-    ctx.facts
-        .host(Fact::Collected { head_claim, commits_claim, outcome, not_taken_claim })
-        .await;
+    ctx.facts.host(Fact::Collected { head_claim, commits_claim, outcome, not_taken_claim }).await;
 }
 
 /// What the guest could not take, bounded once more: it is a claim.
@@ -201,7 +199,8 @@ async fn bring_home(
         return if head == snapshot.base && manifest.refs.iter().all(|r| r.oid == snapshot.base) {
             Ok(CollectOutcome::NoCommits)
         } else if moved_back(armed, snapshot, &head).await {
-            let text = format!("the agent left HEAD at {head}, before the snapshot, and no commits");
+            let text =
+                format!("the agent left HEAD at {head}, before the snapshot, and no commits");
             ctx.facts.host(Fact::Note { text }).await;
             Ok(CollectOutcome::NoCommits)
         } else {
