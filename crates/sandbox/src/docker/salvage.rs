@@ -326,6 +326,54 @@ mod tests {
     }
 
     #[test]
+    fn entries_named_dot_git_have_another_name_from_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("work");
+        let bytes = archive(&[
+            ("repo/.git/config", tar::EntryType::Regular, "a"),
+            ("repo/.GIT", tar::EntryType::Regular, "b"),
+            ("repo/git-of-the-sandbox", tar::EntryType::Regular, "c"),
+            ("repo/git-of-the-sandbox-7", tar::EntryType::Regular, "d"),
+            ("repo/sub/.git", tar::EntryType::Symlink, "../.git"),
+            ("repo/hard", tar::EntryType::Link, "repo/.git/config"),
+        ]);
+        // Not yet gone over afterwards.
+        assert!(matches!(unpack(bytes.as_slice(), &to).unwrap(), Unpacked::Whole));
+        assert_eq!(fs::read(to.join("git-of-the-sandbox/config")).unwrap(), b"a");
+        assert_eq!(fs::read(to.join("git-of-the-sandbox-7")).unwrap(), b"b");
+        assert_eq!(fs::read(to.join("git-of-the-sandbox-0")).unwrap(), b"c");
+        assert_eq!(fs::read(to.join("git-of-the-sandbox-7-0")).unwrap(), b"d");
+        assert_eq!(fs::read(to.join("hard")).unwrap(), b"a");
+        let link = fs::read_link(to.join("sub/git-of-the-sandbox")).unwrap();
+        assert_eq!(link, Path::new("../.git"));
+    }
+
+    #[test]
+    fn a_bare_repository_in_a_cut_archive_is_harmless() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("work");
+        let mut bytes = archive(&[
+            ("repo/b/objects", tar::EntryType::Directory, ""),
+            ("repo/b/refs", tar::EntryType::Directory, ""),
+            ("repo/b/HEAD", tar::EntryType::Regular, "ref: refs/heads/main"),
+            ("repo/b/config", tar::EntryType::Regular, &"x".repeat(2000)),
+        ]);
+        bytes.truncate(bytes.len() - 2048);
+        assert!(bring(bytes.as_slice(), &to).is_err());
+        assert!(to.join("b/HEAD-of-the-sandbox").exists());
+        assert!(!to.join("b/HEAD").exists() && !to.join("b/config").exists());
+    }
+
+    #[test]
+    fn empty_directories_are_nothing_and_leave_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("work");
+        let bytes = archive(&[("work/home/.cache", tar::EntryType::Directory, "")]);
+        assert!(matches!(bring(bytes.as_slice(), &to).unwrap(), Unpacked::Nothing));
+        assert!(!to.exists());
+    }
+
+    #[test]
     fn a_link_in_the_repositorys_place_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("work");

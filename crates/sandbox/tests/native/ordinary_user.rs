@@ -59,6 +59,7 @@ async fn host_as_an_ordinary_user() {
     assert!(!rustix::process::geteuid().is_root());
     inside_is_sealed(&home).await;
     fork_loop_is_stopped(&home).await;
+    closed_work_is_saved_and_harmless(&home).await;
     probe_names_the_way_out(&home).await;
 }
 
@@ -103,6 +104,22 @@ async fn inside_is_sealed(home: &Path) {
             _ => assert!(report.status.is_enforced(), "{report:?}"),
         }
     }
+}
+
+async fn closed_work_is_saved_and_harmless(home: &Path) {
+    let instance = InstanceId::from_entropy([12; 10]);
+    let spec = spec_at(&home.join("runs"), &instance, &small());
+    let script = "mkdir -p /work/repo/a/.git && echo x > /work/repo/a/.git/f && \
+                  chmod 0 /work/repo/a/.git /work/repo/a /work/repo";
+    let prepared = engine(home, script).prepare(&spec).await.unwrap();
+    let mut running = prepared.start().await.unwrap();
+    assert_eq!(running.control.wait().await.code, Some(0));
+    // The place of the runs is the user's own.
+    let kept = tempfile::tempdir_in(home.join("runs")).unwrap();
+    let to = kept.path().join("work");
+    assert!(running.control.salvage(&to).await.unwrap());
+    assert_eq!(std::fs::read(to.join("a/git-of-the-sandbox/f")).unwrap(), b"x\n");
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
 }
 
 async fn fork_loop_is_stopped(home: &Path) {
