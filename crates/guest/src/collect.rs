@@ -11,12 +11,9 @@ use cofferdam_run::ids::ObjectId;
 use cofferdam_wire::{Manifest, ManifestRef, WorkspaceSpec};
 
 use crate::git::{Git, GitError};
-use crate::limits::{GIT_ADD, GIT_CALL, GIT_LONG_CALL, MANIFEST_BYTES, MANIFEST_REFS};
-use crate::log;
+use crate::limits::{GIT_CALL, GIT_LONG_CALL, MANIFEST_BYTES, MANIFEST_REFS};
 use crate::places::Places;
-
-/// Message of the commit that saves what the agent left uncommitted.
-const LEFTOVERS: &str = "Uncommitted work at the end of the run (cofferdam)";
+use crate::{leftovers, log, lost};
 
 /// Why there is no bundle although there is something to bring back.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +24,7 @@ pub(crate) enum CollectError {
     Git(#[from] GitError),
 }
 
-/// Commits leftovers and packs all branches, tags and `HEAD`. The bundle lies at
+/// Commits leftovers and packs all branches, tags, `HEAD` and what only reflogs know. The bundle lies at
 /// [`Places::bundle_out`] when the manifest announces bytes.
 pub(crate) async fn pack(
     places: &Places,
@@ -35,25 +32,42 @@ pub(crate) async fn pack(
     spec: &WorkspaceSpec,
 ) -> Result<Manifest, CollectError> {
     let git = &git.pinned();
-    let leftovers_committed = commit_leftovers(places, git).await;
-    let mut manifest = Manifest { leftovers_committed, ..Manifest::default() };
-    manifest.head = commit_of(git, "HEAD").await;
+    let leftovers = leftovers::commit(places, git).await;
+    let mut not_taken = leftovers.not_taken;
+    let mut manifest = Manifest {
+        leftovers_committed: leftovers.commit.is_some(),
+        leftovers_error: leftovers.error,
+        ..Manifest::default()
+    };
+    manifest.head = match leftovers.commit {
+        Some(commit) if leftovers.beside_head => Some(commit),
+        _ => commit_of(git, "HEAD").await,
+    };
     // Without the base (the agent can have thrown the repository away) everything goes.
-    let not_base = commit_of(git, spec.base.as_str()).await.map(|base| format!("^{base}"));
+    let base = commit_of(git, spec.base.as_str()).await;
+    let lost = lost::keep(git, base.as_ref(), &mut not_taken).await;
+    manifest.not_taken_count = not_taken.count;
+    manifest.not_taken = not_taken.names;
+    let not_base = base.map(|base| format!("^{base}"));
     let mut what = Vec::new();
-    if manifest.head.is_some() {
+    if leftovers.beside_head {
+        what.push(leftovers::FALLBACK_REF);
+    } else if manifest.head.is_some() {
         what.push("HEAD");
     }
     what.extend(["--branches", "--tags"]);
+    what.extend(lost.iter().map(String::as_str));
     what.extend(not_base.as_deref());
     let mut count = vec!["rev-list", "--count"];
     count.extend(&what);
-    manifest.commits = match git.ask(&count, GIT_LONG_CALL).await {
-        Ok(output) => output.stdout.trim().parse().unwrap_or(0),
-        Err(error) => {
+    manifest.commits = match git.run_within(&count, GIT_LONG_CALL).await {
+        Ok(printed) => printed.trim().parse().unwrap_or(0),
+        // Without a head the host knows that the repository cannot be read.
+        Err(error) if manifest.head.is_none() => {
             log::line(&error.to_string());
             0
         }
+        Err(error) => return Err(error.into()),
     };
     if manifest.commits == 0 {
         return Ok(manifest);
@@ -90,43 +104,10 @@ fn parse_ref(line: &str) -> Option<ManifestRef> {
     Some(ManifestRef { name: name.to_owned(), oid: oid.parse().ok()? })
 }
 
-async fn commit_of(git: &Git, name: &str) -> Option<ObjectId> {
+pub(crate) async fn commit_of(git: &Git, name: &str) -> Option<ObjectId> {
     let commit = format!("{name}^{{commit}}");
     let output = git.ask(&["rev-parse", "--verify", "--quiet", &commit], GIT_CALL).await.ok()?;
     output.stdout.trim().parse().ok()
-}
-
-/// Commits what is left in the tree. True when that made a commit.
-pub(crate) async fn commit_leftovers(places: &Places, git: &Git) -> bool {
-    match try_commit_leftovers(places, &git.pinned()).await {
-        Ok(made) => made,
-        Err(error) => {
-            log::line(&format!("leftovers were not committed: {error}"));
-            false
-        }
-    }
-}
-
-async fn try_commit_leftovers(places: &Places, git: &Git) -> Result<bool, GitError> {
-    // No process of the agent lives any more, so a lock is a dead one's.
-    for lock in ["index.lock", "HEAD.lock"] {
-        let _ = std::fs::remove_file(places.repo.join(".git").join(lock));
-    }
-    match git.run_within(&["add", "--all"], GIT_ADD).await {
-        Ok(_) => {}
-        Err(error @ GitError::Failed { .. }) => {
-            // One path that git cannot take must not cost the others.
-            log::line(&error.to_string());
-            git.ask(&["add", "--all", "--ignore-errors"], GIT_ADD).await?;
-        }
-        Err(error) => return Err(error),
-    }
-    let staged = git.ask(&["diff", "--cached", "--quiet", "--no-ext-diff"], GIT_LONG_CALL).await?;
-    if staged.code == 0 {
-        return Ok(false);
-    }
-    git.run(&["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", LEFTOVERS]).await?;
-    Ok(true)
 }
 
 /// A new file, whatever the agent has put in its place.

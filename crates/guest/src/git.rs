@@ -5,7 +5,7 @@
 //! are bounded, and what git starts ends with it. This is not the host's launcher of git, which
 //! must never see such a repository.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -72,6 +72,8 @@ pub(crate) struct Git {
     path: String,
     identity: GitIdentity,
     pinned: bool,
+    env: Vec<(&'static str, OsString)>,
+    config: Vec<String>,
 }
 
 /// What a call printed, with its exit code.
@@ -85,7 +87,14 @@ pub(crate) struct Output {
 impl Git {
     pub(crate) fn new(repo: &Path, path: Option<&String>, identity: &GitIdentity) -> Self {
         let path = path.map_or(PATH, String::as_str).to_owned();
-        Self { repo: repo.to_owned(), path, identity: identity.clone(), pinned: false }
+        Self {
+            repo: repo.to_owned(),
+            path,
+            identity: identity.clone(),
+            pinned: false,
+            env: Vec::new(),
+            config: Vec::new(),
+        }
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
@@ -111,6 +120,10 @@ impl Git {
         for (key, value) in CONFIG {
             command.arg("-c").arg(format!("{key}={value}"));
         }
+        for setting in &self.config {
+            command.arg("-c").arg(setting);
+        }
+        command.envs(self.env.iter().map(|(key, value)| (key, value)));
         command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -118,6 +131,25 @@ impl Git {
     /// The same with the repository named outright, whatever its configuration says about the tree.
     pub(crate) fn pinned(&self) -> Self {
         Self { pinned: true, ..self.clone() }
+    }
+
+    /// Git in another worktree, which it finds by itself.
+    pub(crate) fn elsewhere(&self, place: &Path) -> Self {
+        Self { repo: place.to_owned(), pinned: false, env: Vec::new(), ..self.clone() }
+    }
+
+    /// The same with a variable more in its environment.
+    pub(crate) fn with_env(&self, key: &'static str, value: impl Into<OsString>) -> Self {
+        let mut git = self.clone();
+        git.env.push((key, value.into()));
+        git
+    }
+
+    /// The same with more settings, `key=value`. They win over the repository's own.
+    pub(crate) fn with_config(&self, settings: impl IntoIterator<Item = String>) -> Self {
+        let mut git = self.clone();
+        git.config.extend(settings);
+        git
     }
 
     /// Runs git and gives back what it printed, whatever its exit code.
@@ -153,6 +185,21 @@ impl Git {
         let mut command = self.command(args);
         command.stdout(file);
         successful(finish(command, name(args), limit).await?, args).map(drop)
+    }
+}
+
+impl Git {
+    /// Runs git with its standard input and output in files. Gives its exit code.
+    pub(crate) async fn filter<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        input: std::fs::File,
+        output: std::fs::File,
+        limit: Duration,
+    ) -> Result<i32, GitError> {
+        let mut command = self.command(args);
+        command.stdin(input).stdout(output);
+        Ok(finish(command, name(args), limit).await?.code)
     }
 }
 

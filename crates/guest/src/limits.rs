@@ -56,6 +56,25 @@ pub(crate) const GIT_CALL: Duration = Duration::from_secs(120);
 /// How long taking the agent's leftovers into the index may take. Then they are not committed.
 pub(crate) const GIT_ADD: Duration = Duration::from_secs(5 * 60);
 
+/// Bytes of one file that the agent left uncommitted: what the host takes as well. A larger one is not
+/// taken and named.
+pub(crate) const LEFTOVER_FILE: u64 = 1 << 30;
+
+/// Entries of the work tree, and of the repository's own directory, that are looked at before
+/// leftovers are taken. What lies beyond is taken without a look, or fails.
+pub(crate) const SURVEY_ENTRIES: usize = 2_000_000;
+
+/// Places in the work tree that are left out one by one. With more the rest is taken with everything
+/// else, or fails.
+pub(crate) const SURVEY_ODD: usize = 1_000;
+
+/// Commits that only reflogs, stash and worktrees know and that are packed. With more the rest is
+/// named as not taken.
+pub(crate) const LOST_REFS: usize = 50;
+
+/// Entries of a reflog that are read, newest first. Older ones are not looked at.
+pub(crate) const REFLOG_ENTRIES: usize = 2_000;
+
 /// How long a git call that moves objects may take. Then it is killed.
 pub(crate) const GIT_LONG_CALL: Duration = Duration::from_secs(15 * 60);
 

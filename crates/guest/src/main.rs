@@ -12,8 +12,10 @@ mod doors;
 mod git;
 mod harden;
 mod import;
+mod leftovers;
 mod limits;
 mod log;
+mod lost;
 mod output;
 mod places;
 mod probe;
@@ -21,6 +23,7 @@ mod process;
 mod reap;
 mod stdio;
 mod supervisor;
+mod survey;
 mod talk;
 
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ use crate::git::Git;
 use crate::limits::{FAILED_LINGER, MESSAGE_CHARS, ORPHAN_GRACE};
 use crate::places::Places;
 use crate::talk::{self, HostGone, ToHost, Wish, Wishes};
-use crate::{agent, collect, doors, harden, import, log, probe, reap, stdio};
+use crate::{agent, collect, doors, harden, import, leftovers, log, probe, reap, stdio};
 
 /// The guest could not do its part; the host knows why.
 const FAILED: u8 = 1;
@@ -145,7 +145,7 @@ impl Supervisor {
             Err(Stop::HostGone) => {
                 log::line("the host is gone");
                 reap::kill_all().await;
-                let leftovers = collect::commit_leftovers(&self.places, &git);
+                let leftovers = leftovers::commit(&self.places, &git);
                 let _ = timeout(ORPHAN_GRACE, leftovers).await;
                 reap::kill_all().await;
                 HOST_GONE

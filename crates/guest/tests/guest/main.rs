@@ -4,4 +4,5 @@
 
 mod endings;
 mod exchange;
+mod leftovers;
 mod support;

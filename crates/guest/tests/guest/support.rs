@@ -92,7 +92,10 @@ impl World {
         let source = self.root.path().join("source");
         std::fs::write(self.root.path().join("back"), bundle).unwrap();
         git(&source, &["bundle", "verify", "-q", "../back"]);
-        git(&source, &["fetch", "-q", "../back", "+refs/*:refs/back/*", "HEAD"]);
+        git(&source, &["fetch", "-q", "../back", "+refs/*:refs/back/*"]);
+        if git(&source, &["bundle", "list-heads", "../back"]).ends_with(" HEAD") {
+            git(&source, &["fetch", "-q", "../back", "HEAD"]);
+        }
         source
     }
 }
