@@ -10,6 +10,7 @@
     reason = "tests start processes, read the environment, and fail by panicking"
 )]
 
+mod lossless;
 mod promises;
 mod refusals;
 mod sealed;
