@@ -34,13 +34,12 @@ fn fetched(commits: u64) -> CollectOutcome {
     }
 }
 
-fn beside(commits: u64, side_commits: u64) -> CollectOutcome {
-    match fetched(commits) {
-        CollectOutcome::Fetched { reference, head, commits, subjects, sides, .. } => {
-            CollectOutcome::Fetched { reference, head, commits, subjects, sides, side_commits }
-        }
-        other => other,
+fn beside(commits: u64, beside: u64) -> CollectOutcome {
+    let mut outcome = fetched(commits);
+    if let CollectOutcome::Fetched { side_commits, .. } = &mut outcome {
+        *side_commits = beside;
     }
+    outcome
 }
 
 fn not_taken(facts: &mut [Fact], names: &[&str]) {
