@@ -65,7 +65,7 @@ pub(crate) async fn keep(
     found.extend(odd_refs(git).await.into_iter().map(|id| ("lost", id)));
     found.extend(reflog(git, "HEAD").await.into_iter().map(|id| ("lost", id)));
     let mut refs = Vec::new();
-    for (kind, id) in unreachable(git, base, &found).await {
+    for (kind, id) in unreachable(git, base, &found, not_taken).await {
         if refs.len() >= LOST_REFS {
             not_taken.say(&format!("commit {id}: too many that no branch has"));
             continue;
@@ -123,6 +123,7 @@ async fn unreachable<'k>(
     git: &Git,
     base: Option<&ObjectId>,
     found: &[(&'k str, ObjectId)],
+    not_taken: &mut NotTaken,
 ) -> Vec<(&'k str, ObjectId)> {
     if found.is_empty() {
         return Vec::new();
@@ -138,6 +139,7 @@ async fn unreachable<'k>(
         Ok(output) => output,
         Err(error) => {
             log::line(&error.to_string());
+            not_taken.say("commits that no branch has: the repository could not be searched");
             return Vec::new();
         }
     };
