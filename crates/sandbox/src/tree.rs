@@ -6,7 +6,6 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -128,8 +127,9 @@ pub(crate) fn each(
     mut visit: impl FnMut(&CStr, FileType, u64) -> io::Result<()>,
 ) -> io::Result<()> {
     rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0))?;
-    let mut buffer = vec![MaybeUninit::uninit(); ENTRIES_BUFFER];
-    let mut entries = RawDir::new(directory, &mut buffer);
+    // Not filled first: there is one for every directory.
+    let mut buffer = Vec::<u8>::with_capacity(ENTRIES_BUFFER);
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name();

@@ -171,6 +171,24 @@ async fn work_of_a_found_sandbox_is_saved_once_all_of_it_has_ended() {
     assert_eq!(running.control.wait().await.signal, Some(libc::SIGKILL));
 }
 
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a measure by hand, shown and never asserted")]
+async fn large_tree_goes_with_its_sandbox() {
+    let bench = Bench::new();
+    // For the measure: COFFERDAM_MEASURE_FILES=100000 and `--nocapture`.
+    let files = std::env::var("COFFERDAM_MEASURE_FILES").unwrap_or("4000".to_owned());
+    let script = format!(
+        "mkdir /work/flat; perl -e 'for $n (1..{files}) {{ $d = $n % 2 ? \"flat\" : \"d\" . $n % 997; \
+         mkdir \"/work/$d\"; open F, \">/work/$d/$n\" or die; print F \"content\"; close F }}'"
+    );
+    let mut running = bench.start(&script, &small()).await;
+    assert_eq!(running.control.wait().await.code, Some(0));
+    let start = std::time::Instant::now();
+    assert_eq!(running.control.teardown().await, TeardownOutcome::Removed);
+    println!("{files} files removed with their sandbox in {:?}", start.elapsed());
+    assert_eq!(std::fs::read_dir(bench.temp.path()).unwrap().count(), 0);
+}
+
 fn saved_file_exists(bench: &Bench) -> bool {
     let run = std::fs::read_dir(bench.temp.path()).unwrap().next().unwrap().unwrap().path();
     std::fs::read(run.join("work/repo/f")).is_ok_and(|content| content == b"x\n")
