@@ -114,7 +114,10 @@ impl Work<'_> {
     async fn take(&self, odd: Vec<Odd>, leftovers: &mut Leftovers) -> Result<(), Fault> {
         let head = commit_of(&self.git, "HEAD").await;
         let place = self.git.ask(&["rev-parse", "--git-dir"], GIT_CALL).await?;
-        if head.is_none() && place.code != 0 {
+        let named = self.git.ask(&["rev-parse", "--verify", "--quiet", "HEAD"], GIT_CALL).await?;
+        // A commit that is named and gone is no fresh start: a root commit in its place would hide
+        // the loss.
+        if head.is_none() && (place.code != 0 || named.code == 0) {
             return Err(Fault::Repository);
         }
         survey::remove(&self.file("index"));

@@ -170,3 +170,13 @@ async fn what_was_amended_or_rebased_does_not_come_back() {
     assert!(!names.iter().any(|n| n.starts_with("refs/cofferdam/")), "{names:?}");
     assert_eq!(done.manifest.commits, 2);
 }
+
+#[tokio::test]
+async fn a_head_whose_commit_is_gone_is_no_fresh_start() {
+    let world = World::new();
+    let script = "echo w > w; git add w; git commit -qm W; \
+                  rm -f .git/objects/$(git rev-parse HEAD | sed 's,^..,&/,')";
+    let done = run(&world, script).await;
+    assert_eq!(done.manifest.head, None);
+    assert!(done.manifest.leftovers_error.is_some());
+}
