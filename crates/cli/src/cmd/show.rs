@@ -151,6 +151,13 @@ fn details(out: Out, record: &Record) {
         }
     }
     for fact in record.facts() {
+        if let Fact::Collected { not_taken_claim, .. } = fact {
+            for name in not_taken_claim {
+                out.line(&format!("  left out {name}"));
+            }
+        }
+    }
+    for fact in record.facts() {
         match fact {
             Fact::Armed { version, spec } => {
                 if !spec.task.is_empty() {

@@ -37,8 +37,7 @@ fn commits_on_two_branches_are_all_counted(engine: Engine) {
 fn a_stash_comes_back(engine: Engine) {
     let world = World::new(engine);
     world.run_shell("echo stashed > greet.sh; git stash -q").expect(0);
-    let found =
-        world.git(&["grep", "-h", "stashed", "--all-match", &side(&world), "--", "greet.sh"]);
+    let found = world.git(&["show", &format!("{}:greet.sh", side(&world))]);
     assert_eq!(found, "stashed");
 }
 
