@@ -9,7 +9,7 @@ use std::time::Duration;
 use cofferdam_ledger::{Appended, Beat, Settlement};
 use cofferdam_run::fact::{CollectOutcome, Fact, SideRef, StopCause, TeardownOutcome};
 use cofferdam_run::limits::Spend;
-use cofferdam_run::{ObjectId, Record, RunEvent};
+use cofferdam_run::{EngineKind, ObjectId, Record, RunEvent};
 use cofferdam_sandbox::Control;
 use cofferdam_wire::{Manifest, NOT_TAKEN, NOT_TAKEN_CHARS};
 use cofferdam_workspace::{ImportRequest, Snapshot};
@@ -30,6 +30,9 @@ const EXIT_GRACE: Duration = Duration::from_secs(3);
 const LAST_WORDS_BYTES: usize = 1_500;
 /// Removing the sandbox and proving it; past it the verdict is settled and names what is left.
 pub(crate) const TEARDOWN_LIMIT: Duration = Duration::from_secs(60);
+/// The same for the native engine, where a hundred thousand files of a memory-limited sandbox have
+/// been seen to take over a minute on a busy disk.
+pub(crate) const NATIVE_TEARDOWN_LIMIT: Duration = Duration::from_secs(600);
 
 /// What there is to wind up.
 #[derive(Default)]
@@ -369,7 +372,7 @@ async fn teardown(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
         return;
     }
     let outcome = if let Some(control) = windup.control.take() {
-        Some(bounded(control.teardown()).await)
+        Some(bounded(teardown_limit(ctx.spec.engine), control.teardown()).await)
     } else if let Some(torn) = windup.torn.take() {
         Some(torn)
     } else if windup.sweep {
@@ -383,9 +386,18 @@ async fn teardown(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
     ctx.facts.host(Fact::Teardown { outcome }).await;
 }
 
-async fn bounded(work: impl Future<Output = TeardownOutcome>) -> TeardownOutcome {
-    tokio::time::timeout(TEARDOWN_LIMIT, work).await.unwrap_or_else(|_| TeardownOutcome::Failed {
-        detail: format!("the engine did not answer within {} s", TEARDOWN_LIMIT.as_secs()),
+/// A remote engine may hang; removing a native sandbox is our own work on the disk and only slow.
+fn teardown_limit(kind: EngineKind) -> Duration {
+    match kind {
+        EngineKind::Native => NATIVE_TEARDOWN_LIMIT,
+        EngineKind::Docker => TEARDOWN_LIMIT,
+    }
+}
+
+async fn bounded(limit: Duration, work: impl Future<Output = TeardownOutcome>) -> TeardownOutcome {
+    let outcome = tokio::time::timeout(limit, work).await;
+    outcome.unwrap_or_else(|_| TeardownOutcome::Failed {
+        detail: format!("the engine did not answer within {} s", limit.as_secs()),
     })
 }
 
@@ -401,7 +413,7 @@ async fn sweep_run(ctx: &Ctx<'_>, armed: &Armed) -> TeardownOutcome {
     };
     let mut outcome = TeardownOutcome::AlreadyGone;
     for sandbox in found.iter().filter(|f| f.run == ctx.id) {
-        outcome = bounded(armed.engine.remove(sandbox)).await;
+        outcome = bounded(teardown_limit(ctx.spec.engine), armed.engine.remove(sandbox)).await;
         if matches!(outcome, TeardownOutcome::Failed { .. }) {
             break;
         }
