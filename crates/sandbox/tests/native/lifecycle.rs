@@ -156,7 +156,8 @@ async fn work_of_a_found_sandbox_is_saved_once_all_of_it_has_ended() {
     let bench = Bench::new();
     let kept = tempfile::tempdir().unwrap();
     // Writes on and on: moved while it runs, the directory would be in use.
-    let script = "mkdir /work/repo; cd /work/repo; echo x > f; echo up; while :; do echo x > f; done";
+    let script =
+        "mkdir /work/repo; cd /work/repo; echo x > f; echo up; while :; do echo x > f; done";
     let mut running = bench.start(script, &small()).await;
     running.stdout.read_exact(&mut [0; 3]).await.unwrap();
     let engine = bench.engine(&[]);
