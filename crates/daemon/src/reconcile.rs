@@ -250,11 +250,12 @@ impl Host {
     async fn save_unsaved(&self, engine: &dyn Engine, sandbox: &Found) -> Result<(), String> {
         let place = self.paths.salvage(&sandbox.run);
         let facts = self.ledger.facts(&sandbox.run).await.unwrap_or_default();
-        let lost = facts.iter().any(|(_, fact)| {
-            matches!(
-                fact,
-                Fact::Collected { outcome: CollectOutcome::Failed { salvage: None, .. }, .. }
-            )
+        // A bundle that was kept does not say that the work directory was: that is seen at its place.
+        let lost = facts.iter().any(|(_, fact)| match fact {
+            Fact::Collected { outcome, not_taken_claim, .. } => {
+                matches!(outcome, CollectOutcome::Failed { .. }) || !not_taken_claim.is_empty()
+            }
+            _ => false,
         });
         if !lost || place.join("work").exists() {
             return Ok(());

@@ -10,6 +10,7 @@ on_both_engines!(
     leftovers_come_back_past_a_broken_index_and_a_stale_lock,
     a_nested_repository_is_not_completed_silently,
     salvaged_work_does_not_run_anything_when_git_looks_at_it,
+    work_that_could_not_be_saved_stays_until_sweep_saves_it,
 );
 
 /// All objects that the run left in the person's repository, as `git log` sees them.
@@ -123,4 +124,25 @@ fn salvaged_work_does_not_run_anything_when_git_looks_at_it(engine: Engine) {
         .output()
         .unwrap();
     assert!(!canary.exists(), "looking at salvaged work ran the agent's code");
+}
+
+fn work_that_could_not_be_saved_stays_until_sweep_saves_it(engine: Engine) {
+    let world = World::new(engine);
+    std::fs::create_dir_all(world.data()).unwrap();
+    // No directory can be made there: as on a full disk, there is no place for salvage.
+    let salvage = world.data().join("salvage");
+    std::fs::write(&salvage, "").unwrap();
+    // The commits come back and the nested repository does not: both sides of the case.
+    let script =
+        "git commit -q --allow-empty -m mine; git init -q vendor && echo inner > vendor/inner.txt";
+    let ran = world.run_shell(script).expect(1);
+    assert!(ran.stdout.contains("could not be saved"), "{}", ran.stdout);
+    let id = world.last()["run"].as_str().unwrap().to_owned();
+
+    std::fs::remove_file(&salvage).unwrap();
+    let swept = world.cofferdam(&["sweep", "--json"]).expect(0).json();
+    assert_eq!(swept["removed"].as_array().unwrap().len(), 1, "{swept}");
+    let kept = salvage.join(id).join("work/vendor/inner.txt");
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "inner\n", "{}", kept.display());
+    world.assert_nothing_left();
 }
