@@ -127,6 +127,9 @@ async fn executing(ledger: &Ledger) -> anyhow::Result<(RunId, u64)> {
         credentials: vec![],
         env_names: vec![],
         gateway_opened: vec![],
+        shell: Default::default(),
+        services: vec![],
+        egress_test: false,
     };
     let title = "bench".to_owned();
     ledger.create_run(NewRun { id: id.clone(), spec, created_at: TimestampMs(0), title }).await?;

@@ -51,7 +51,7 @@ impl Engines {
                 launcher: Some(self.launcher.clone()),
                 runs_root: self.runs.clone(),
             }))),
-            EngineKind::Docker => {
+            EngineKind::Docker | EngineKind::Podman | EngineKind::Gvisor => {
                 let base = self.docker_base.clone().map_or(Base::HostFiles, Base::Image);
                 let config = DockerConfig {
                     host: self.docker_host.clone(),

@@ -390,7 +390,7 @@ async fn teardown(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
 fn teardown_limit(kind: EngineKind) -> Duration {
     match kind {
         EngineKind::Native => NATIVE_TEARDOWN_LIMIT,
-        EngineKind::Docker => TEARDOWN_LIMIT,
+        EngineKind::Docker | EngineKind::Podman | EngineKind::Gvisor => TEARDOWN_LIMIT,
     }
 }
 

@@ -14,11 +14,15 @@ pub enum EngineKind {
     Native,
     /// A Docker engine through its API.
     Docker,
+    /// A Podman engine, rootful or rootless, through its Docker-compatible API.
+    Podman,
+    /// A Docker engine that runs the sandbox under gVisor (`runsc`): a kernel of its own.
+    Gvisor,
 }
 
 impl EngineKind {
     /// Every engine, in order of preference.
-    pub const ALL: [Self; 2] = [Self::Native, Self::Docker];
+    pub const ALL: [Self; 4] = [Self::Native, Self::Docker, Self::Podman, Self::Gvisor];
 
     /// The name used in configuration, labels and output.
     #[must_use]
@@ -26,6 +30,8 @@ impl EngineKind {
         match self {
             Self::Native => "native",
             Self::Docker => "docker",
+            Self::Podman => "podman",
+            Self::Gvisor => "gvisor",
         }
     }
 }
@@ -42,6 +48,6 @@ impl FromStr for EngineKind {
         Self::ALL
             .into_iter()
             .find(|k| k.as_str() == text)
-            .ok_or_else(|| format!("unknown engine {text:?}: use native or docker"))
+            .ok_or_else(|| format!("unknown engine {text:?}: use native, docker, podman or gvisor"))
     }
 }

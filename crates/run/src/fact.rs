@@ -158,6 +158,24 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         not_taken_claim: Vec<String>,
     },
+    /// The guest tried a target that no rule admits, and the way around the door, before any agent
+    /// ran.
+    EgressTest {
+        /// The target.
+        target: String,
+        /// The door on the host saw the attempt and refused it.
+        refused: bool,
+        /// Status that the guest says it was answered.
+        status_claim: Option<u16>,
+        /// Ways around the door that the guest says are open; empty when there is none.
+        open_claim: Vec<String>,
+    },
+    /// What the sandbox used of its limits, as the host counted it before removal. A value that the
+    /// host cannot see is absent, not zero.
+    Resources {
+        /// What.
+        usage: ResourceUse,
+    },
     /// The sandbox ended, as the engine saw it.
     SandboxEnded {
         /// Exit code of its first process.
@@ -221,6 +239,8 @@ impl Fact {
             Self::AgentEnded { .. } => "agent_ended",
             Self::GuestError { .. } => "guest_error",
             Self::Collected { .. } => "collected",
+            Self::EgressTest { .. } => "egress_test",
+            Self::Resources { .. } => "resources",
             Self::SandboxEnded { .. } => "sandbox_ended",
             Self::Teardown { .. } => "teardown",
             Self::Canary { .. } => "canary",
@@ -250,6 +270,8 @@ impl Fact {
             | Self::Stopped { .. }
             | Self::AgentEnded { .. }
             | Self::Collected { .. }
+            | Self::EgressTest { .. }
+            | Self::Resources { .. }
             | Self::SandboxEnded { .. }
             | Self::Teardown { .. }
             | Self::Canary { .. }
@@ -260,6 +282,35 @@ impl Fact {
     }
 }
 
+/// What a sandbox used of its limits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResourceUse {
+    /// Processor time, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
+    /// Most memory at once, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_peak_bytes: Option<u64>,
+    /// Processes that the memory limit killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oom_kills: Option<u64>,
+    /// Most processes and threads at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids_peak: Option<u64>,
+    /// How often the process limit refused a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids_refused: Option<u64>,
+    /// Time in which processes waited for the processor limit, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_throttled_ms: Option<u64>,
+    /// Bytes that the work volume took on the disk when it was last counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_bytes: Option<u64>,
+    /// Files and directories in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_files: Option<u64>,
+}
+
 /// Why the host stopped a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "cause", rename_all = "snake_case")]
@@ -268,8 +319,14 @@ pub enum StopCause {
     Cancelled,
     /// A budget ran out.
     Budget {
-        /// Which: `wall_clock`, `tokens`, `money`, `model_calls`, `egress_bytes_out`.
+        /// Which: `wall_clock`, `tokens`, `money`, `model_calls`, `egress_bytes_out`, `cpu_time`,
+        /// `work_bytes`, `work_files`, `host_disk`.
         budget: String,
+    },
+    /// Something got out that no rule admits: found by the test before the agent.
+    EgressOpen {
+        /// What.
+        detail: String,
     },
     /// The link closed before the guest had finished.
     LinkLost,

@@ -39,6 +39,9 @@ pub(crate) fn spec(mode: Mode) -> RunSpec {
         credentials: vec![],
         env_names: vec![],
         gateway_opened: vec![],
+        shell: Default::default(),
+        services: vec![],
+        egress_test: true,
     }
 }
 
@@ -67,6 +70,12 @@ pub(crate) fn good_facts(mode: Mode) -> Vec<Fact> {
             read_back: layers(&LayerStatus::Enforced),
         },
         Fact::Posture { probe_claim: Probe::default(), layers: layers(&LayerStatus::Enforced) },
+        Fact::EgressTest {
+            target: "denied.invalid:443".into(),
+            refused: true,
+            status_claim: Some(403),
+            open_claim: vec![],
+        },
         Fact::WorkspaceIn { head_claim: object(2) },
         Fact::AgentStarted { program: "builtin".into() },
         Fact::AgentEnded {

@@ -17,6 +17,10 @@ pub struct Budgets {
     pub model_calls: u64,
     /// Bytes that the guest may send to admitted hosts.
     pub egress_bytes_out: u64,
+    /// Processor time of all processes of the sandbox together, milliseconds; `None`: bounded by the
+    /// wall clock alone.
+    #[serde(default)]
+    pub cpu_ms: Option<u64>,
     /// Bytes of agent output kept and relayed; past it the output is cut, loudly, and the run goes on.
     pub output_bytes: u64,
 }
@@ -29,6 +33,7 @@ impl Default for Budgets {
             micro_usd: None,
             model_calls: 2_000,
             egress_bytes_out: 256 << 20,
+            cpu_ms: None,
             output_bytes: 16 << 20,
         }
     }

@@ -73,6 +73,21 @@ pub struct Resources {
     pub tmp_bytes: u64,
     /// Open files per process.
     pub open_files: u64,
+    /// Bytes that the work volume may take on the disk. A quota where the file system has one, else
+    /// watched from the host: past it the run is stopped; the overshoot is stated in the limits.
+    #[serde(default = "default_work_bytes")]
+    pub work_bytes: u64,
+    /// Files and directories that the work volume may hold, likewise.
+    #[serde(default = "default_work_files")]
+    pub work_files: u64,
+}
+
+fn default_work_bytes() -> u64 {
+    Resources::default().work_bytes
+}
+
+fn default_work_files() -> u64 {
+    Resources::default().work_files
 }
 
 impl Default for Resources {
@@ -83,8 +98,41 @@ impl Default for Resources {
             cpu_millis: 2000,
             tmp_bytes: 1 << 30,
             open_files: 4096,
+            work_bytes: 20 << 30,
+            work_files: 2_000_000,
         }
     }
+}
+
+/// What the shell children of the agent may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ShellNetwork {
+    /// Nothing: not the egress door, not the model gateway.
+    Off,
+    /// The egress door under the run's rules, with a token of its own; never the model gateway.
+    #[default]
+    Rules,
+}
+
+/// How far agent and shell are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ShellSeparation {
+    /// Shell children live in a network namespace of their own, made before privileges went.
+    Enforced,
+    /// One user and one namespace hold both: each could take the other's token. Told, not enforced.
+    #[default]
+    Advisory,
+}
+
+/// The agent's shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ShellSpec {
+    /// What it may reach.
+    pub network: ShellNetwork,
+    /// How far that is kept.
+    pub separation: ShellSeparation,
 }
 
 /// Everything that was decided before the run started. Stored, shown, hashed: holds no secret.
@@ -120,4 +168,14 @@ pub struct RunSpec {
     /// `types: web_search`. Empty by default.
     #[serde(default)]
     pub gateway_opened: Vec<String>,
+    /// A target that no rule admits is tried before the agent starts. Records from before this
+    /// existed have `false`.
+    #[serde(default)]
+    pub egress_test: bool,
+    /// What the agent's shell may reach.
+    #[serde(default)]
+    pub shell: ShellSpec,
+    /// Local services that the host's configuration opens to the run, `NAME = ADDRESS`.
+    #[serde(default)]
+    pub services: Vec<String>,
 }

@@ -103,6 +103,13 @@ causes! {
     },
     /// An agent ran and nobody searched for the planted secret.
     CanaryUnsearched "RUN-023",
+    /// Something got out that no rule admits; no agent was started.
+    EgressOpen "RUN-024" {
+        /// What.
+        detail: String,
+    },
+    /// An agent ran and nobody tried whether the wall holds.
+    EgressUntested "RUN-025",
     /// Something of the sandbox is left.
     TeardownFailed "RUN-030" {
         /// What and why.
@@ -144,6 +151,11 @@ causes! {
     GuestError "RUN-058" {
         /// Its message. A claim.
         message: String,
+    },
+    /// The process limit refused new processes, and the agent did not end well.
+    ProcessLimit "RUN-059" {
+        /// How often.
+        refused: u64,
     },
     /// The agent ended with an exit code other than zero.
     ExitCode "RUN-060" {
@@ -196,6 +208,10 @@ impl fmt::Display for Cause {
                 write!(f, "the layer {layer} does not hold, no agent was started: {detail}")
             }
             Self::CanaryUnsearched => f.write_str("nobody searched for the planted secret"),
+            Self::EgressOpen { detail } => {
+                write!(f, "something got out that no rule admits, no agent was started: {detail}")
+            }
+            Self::EgressUntested => f.write_str("nobody tried whether the wall holds"),
             Self::TeardownFailed { detail } => {
                 write!(f, "something of the sandbox is left: {detail}")
             }
@@ -215,6 +231,9 @@ impl fmt::Display for Cause {
             Self::NoHello => f.write_str("the guest did not say hello in time"),
             Self::LinkLost => f.write_str("the link closed before the guest had finished"),
             Self::GuestError { message } => write!(f, "the guest reported: {message}"),
+            Self::ProcessLimit { refused } => {
+                write!(f, "the process limit refused {refused} new processes and the agent failed")
+            }
             Self::ExitCode { exit_code } => write!(f, "the agent ended with exit code {exit_code}"),
             Self::ExitSignal { signal } => write!(f, "the agent was killed by signal {signal}"),
             Self::ExitUnknown => f.write_str("nothing says how the agent ended"),

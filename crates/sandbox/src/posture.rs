@@ -92,7 +92,9 @@ fn landlock(engine: EngineKind, probe: &Probe) -> LayerStatus {
     match (probe.landlock_abi, engine) {
         (Some(abi), _) if abi >= 1 => LayerStatus::Enforced,
         (_, EngineKind::Native) => absent("the kernel does not enforce Landlock here"),
-        (_, EngineKind::Docker) => absent("the guest could not restrict itself with Landlock"),
+        (_, EngineKind::Docker | EngineKind::Podman | EngineKind::Gvisor) => {
+            absent("the guest could not restrict itself with Landlock")
+        }
     }
 }
 
@@ -111,7 +113,7 @@ fn namespaces(engine: EngineKind, probe: &Probe) -> LayerStatus {
     // there a small number is what can be told from inside.
     let most = match engine {
         EngineKind::Native => 1,
-        EngineKind::Docker => 64,
+        EngineKind::Docker | EngineKind::Podman | EngineKind::Gvisor => 64,
     };
     if probe.pid == 0 || probe.pid > most {
         return absent(format!("has process id {}", probe.pid));

@@ -134,6 +134,10 @@ fn request(config: &Config, args: &RunArgs) -> Result<RunRequest, CliError> {
         credentials: model.iter().filter_map(|m| m.provider.key_env.clone()).collect(),
         env_names: args.env.clone(),
         gateway_opened: Vec::new(),
+        // What follows is the host's to say: arming fills it in.
+        shell: Default::default(),
+        services: Vec::new(),
+        egress_test: false,
         model: model.as_ref().map(|m| m.spec.clone()),
     };
     let local_provider = model.as_ref().is_some_and(|m| m.provider.local);

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use cofferdam_run::fact::{CollectOutcome, Fact, TeardownOutcome};
+use cofferdam_run::fact::{CollectOutcome, Fact, ResourceUse, TeardownOutcome};
 use cofferdam_run::limits::Spend;
 use cofferdam_run::posture::LayerStatus;
 use cofferdam_run::{Cause, Outcome, Record, RunId};
@@ -365,6 +365,15 @@ pub(crate) fn fact_line(fact: &Fact) -> (&'static str, String) {
                 ),
             )
         }
+        Fact::EgressTest { target, refused, open_claim, .. } => {
+            let door = if *refused { "refused" } else { "NOT REFUSED" };
+            let around = match open_claim.as_slice() {
+                [] => "no way around the door".to_owned(),
+                open => format!("OPEN: {}", open.join(", ")),
+            };
+            text("wall test", format!("{target} {door}, {around}"))
+        }
+        Fact::Resources { usage } => text("used", usage_line(usage)),
         Fact::Teardown { outcome } => match outcome {
             TeardownOutcome::Removed => text("teardown", "removed, verified".to_owned()),
             TeardownOutcome::AlreadyGone => text("teardown", "was gone already".to_owned()),
@@ -380,4 +389,21 @@ pub(crate) fn fact_line(fact: &Fact) -> (&'static str, String) {
         Fact::Retained { kind, place, .. } => text("kept", format!("{kind} at {place}")),
         Fact::Note { text: line } => text("note", line.clone()),
     }
+}
+
+/// What the host counted, in the order of the limits; what it could not see is left out.
+fn usage_line(usage: &ResourceUse) -> String {
+    let seconds = |ms: u64| format!("{}.{} s", ms / 1000, ms % 1000 / 100);
+    let parts = [
+        usage.cpu_ms.map(|ms| format!("cpu {}", seconds(ms))),
+        usage.cpu_throttled_ms.filter(|ms| *ms > 0).map(|ms| format!("throttled {}", seconds(ms))),
+        usage.memory_peak_bytes.map(|n| format!("memory {}", bytes(n))),
+        usage.oom_kills.filter(|n| *n > 0).map(|n| format!("{n} killed by the memory limit")),
+        usage.pids_peak.map(|n| format!("at most {n} processes")),
+        usage.pids_refused.filter(|n| *n > 0).map(|n| format!("{n} refused")),
+        usage.work_bytes.map(|n| format!("work {}", bytes(n))),
+        usage.work_files.map(|n| count(n, "file")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "not known".to_owned() } else { parts.join(", ") }
 }

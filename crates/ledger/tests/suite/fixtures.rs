@@ -34,6 +34,9 @@ pub(crate) fn spec(mode: Mode) -> RunSpec {
         credentials: vec![],
         env_names: vec![],
         gateway_opened: vec![],
+        shell: Default::default(),
+        services: vec![],
+        egress_test: false,
     }
 }
 

@@ -78,6 +78,8 @@ pub(super) struct Seen<'a> {
     pub(super) collected: Option<Collected<'a>>,
     sandbox_ended: bool,
     oom_killed: bool,
+    pids_refused: u64,
+    egress_tested: bool,
     teardown: Option<&'a TeardownOutcome>,
     canary_found: Vec<&'a str>,
     canary_searched: bool,
@@ -139,6 +141,13 @@ impl<'a> Seen<'a> {
             Fact::SandboxEnded { oom_killed, exit: _ } => {
                 self.sandbox_ended = true;
                 self.oom_killed |= oom_killed;
+            }
+            Fact::Resources { usage } => {
+                self.pids_refused = self.pids_refused.max(usage.pids_refused.unwrap_or(0));
+                self.oom_killed |= usage.oom_kills.is_some_and(|kills| kills > 0);
+            }
+            Fact::EgressTest { refused, open_claim, status_claim: _, target: _ } => {
+                self.egress_tested |= *refused && open_claim.is_empty();
             }
             Fact::Teardown { outcome } => self.teardown = Some(outcome),
             Fact::Canary { found_in, searched, unsearched } => {
@@ -244,6 +253,14 @@ impl<'a> Seen<'a> {
         if self.agent_ran() && !self.canary_searched {
             out.push(Cause::CanaryUnsearched);
         }
+        for stop in &self.stops {
+            if let StopCause::EgressOpen { detail } = stop {
+                out.push(Cause::EgressOpen { detail: detail.clone() });
+            }
+        }
+        if self.agent_ran() && !self.egress_tested && self.spec.is_none_or(|s| s.egress_test) {
+            out.push(Cause::EgressUntested);
+        }
     }
 
     /// Every required layer must be reported as held by the evaluation of the guest's probe; an
@@ -280,7 +297,7 @@ impl<'a> Seen<'a> {
                 StopCause::LinkLost => Cause::LinkLost,
                 StopCause::NoHello => Cause::NoHello,
                 // Ranked under containment.
-                StopCause::PostureRefused { .. } => continue,
+                StopCause::PostureRefused { .. } | StopCause::EgressOpen { .. } => continue,
                 StopCause::Protocol { detail } => Cause::Protocol { detail: detail.clone() },
                 // Its own fact says it better, where there is one.
                 StopCause::GuestFailed { .. } if !self.guest_errors.is_empty() => continue,
@@ -307,6 +324,13 @@ impl<'a> Seen<'a> {
     fn exit(&self, out: &mut Vec<Cause>) {
         if !self.agent_ran() {
             return;
+        }
+        let ended_badly = match self.agent_ended {
+            Some((code, signal)) => signal.is_some() || code != Some(0),
+            None => true,
+        };
+        if self.pids_refused > 0 && ended_badly && self.stops.is_empty() {
+            out.push(Cause::ProcessLimit { refused: self.pids_refused });
         }
         match self.agent_ended {
             Some((_, Some(signal))) if self.stops.is_empty() => {
@@ -369,6 +393,10 @@ impl<'a> Seen<'a> {
         if self.guest_errors.len() > 1 {
             let more = self.guest_errors.len() - 1;
             remark("RUN-109", format!("the guest reported {more} more errors"));
+        }
+        if self.pids_refused > 0 {
+            let refused = self.pids_refused;
+            remark("RUN-110", format!("the process limit refused {refused} new processes"));
         }
         if self.output_cut_bytes > 0 {
             remark("RUN-105", format!("{} bytes of output were cut", self.output_cut_bytes));

@@ -1,7 +1,7 @@
 //! Each rule, and each pair of rules in its order.
 
 use super::judge;
-use crate::fact::{CollectOutcome, Fact, StopCause, TeardownOutcome};
+use crate::fact::{CollectOutcome, Fact, ResourceUse, StopCause, TeardownOutcome};
 use crate::fixtures::{REFERENCE, good_facts, layers, object, spec};
 use crate::posture::{Layer, LayerStatus};
 use crate::spec::Mode;
@@ -103,6 +103,19 @@ pub(super) fn ranks() -> Vec<Vec<Damage>> {
         vec![("RUN-023", |f| {
             f.retain(|f| !matches!(f, Fact::Canary { found_in, .. } if found_in.is_empty()))
         })],
+        vec![("RUN-024", |f| stop(f, StopCause::EgressOpen { detail: "dns answered".into() }))],
+        vec![
+            ("RUN-025", |f| drop_kind(f, "egress_test")),
+            ("RUN-025", |f| {
+                drop_kind(f, "egress_test");
+                f.push(Fact::EgressTest {
+                    target: "denied.invalid:443".into(),
+                    refused: false,
+                    status_claim: Some(403),
+                    open_claim: vec![],
+                });
+            }),
+        ],
         vec![
             ("RUN-030", |f| {
                 let outcome = TeardownOutcome::Failed { detail: "busy".into() };
@@ -116,7 +129,13 @@ pub(super) fn ranks() -> Vec<Vec<Damage>> {
         ],
         vec![("RUN-050", |f| stop(f, StopCause::Cancelled))],
         vec![("RUN-051", |f| stop(f, StopCause::Budget { budget: "tokens".into() }))],
-        vec![("RUN-052", |f| f.push(Fact::SandboxEnded { exit: Some(137), oom_killed: true }))],
+        vec![
+            ("RUN-052", |f| f.push(Fact::SandboxEnded { exit: Some(137), oom_killed: true })),
+            ("RUN-052", |f| {
+                let usage = ResourceUse { oom_kills: Some(1), ..ResourceUse::default() };
+                f.push(Fact::Resources { usage });
+            }),
+        ],
         vec![("RUN-053", |f| stop(f, StopCause::HostLost))],
         vec![("RUN-054", |f| stop(f, StopCause::HostError { detail: "no space".into() }))],
         vec![("RUN-055", |f| stop(f, StopCause::Protocol { detail: "frame too long".into() }))],
@@ -127,6 +146,11 @@ pub(super) fn ranks() -> Vec<Vec<Damage>> {
             ("RUN-058", |f| stop(f, StopCause::GuestFailed { detail_claim: "no git".into() })),
         ],
         vec![
+            ("RUN-059", |f| {
+                let usage = ResourceUse { pids_refused: Some(7), ..ResourceUse::default() };
+                f.push(Fact::Resources { usage });
+                ended(f, Some(2), None);
+            }),
             ("RUN-060", |f| ended(f, Some(3), None)),
             ("RUN-061", |f| ended(f, None, Some(9))),
             ("RUN-062", |f| ended(f, None, None)),

@@ -107,6 +107,7 @@ fn link_is_usable(cause: &StopCause) -> bool {
         StopCause::LinkLost
         | StopCause::NoHello
         | StopCause::PostureRefused { .. }
+        | StopCause::EgressOpen { .. }
         | StopCause::Protocol { .. }
         | StopCause::GuestFailed { .. }
         | StopCause::HostLost => false,

@@ -165,6 +165,7 @@ pub(crate) fn small() -> Resources {
         cpu_millis: 1000,
         tmp_bytes: 16 << 20,
         open_files: 1024,
+        ..Resources::default()
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn small() -> Resources {
         cpu_millis: 1500,
         tmp_bytes: 16 << 20,
         open_files: 256,
+        ..Resources::default()
     }
 }
 

@@ -47,6 +47,9 @@ pub(crate) fn cause(cause: &StopCause) -> String {
         StopCause::PostureRefused { layer, detail } => {
             format!("the layer {layer} does not hold: {detail}")
         }
+        StopCause::EgressOpen { detail } => {
+            format!("something got out that no rule admits: {detail}")
+        }
         StopCause::Protocol { detail }
         | StopCause::HostError { detail }
         | StopCause::GuestFailed { detail_claim: detail } => detail.clone(),
