@@ -28,7 +28,13 @@ pub(crate) fn engine_dir() -> PathBuf {
 
 /// Where the static sandbox binaries are put; the same place that `.cargo/config.toml` names.
 pub(crate) fn sandbox_bin() -> PathBuf {
-    root().join("target/sandbox-bin")
+    // A second tree of builds (another target folder) brings its own place.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "xtask reads the variable that the product reads"
+    )]
+    std::env::var_os("COFFERDAM_BIN_DIR")
+        .map_or_else(|| root().join("target/sandbox-bin"), PathBuf::from)
 }
 
 /// A command in the checkout's root.

@@ -39,7 +39,7 @@ fn reseal(document: &mut Value, from: usize) {
 fn a_sealed_record_holds() {
     let verified = check(&sealed()).unwrap();
     assert_eq!(verified.record.verdict.outcome, Outcome::Completed);
-    assert_eq!(verified.record.entries.len(), 12);
+    assert_eq!(verified.record.entries.len(), 13);
     // The same whatever white space and key order the file has.
     verify(&serde_json::to_string_pretty(&sealed()).unwrap()).unwrap();
 }
@@ -120,8 +120,8 @@ fn a_record_cannot_be_given_to_another_run() {
 fn a_verdict_that_does_not_follow_is_found_even_when_the_chain_is_sealed_anew() {
     let mut document = sealed();
     // The sandbox was not removed, says the rewritten chain; the verdict stays.
-    document["entries"][9]["outcome"] = json!({ "outcome": "failed", "detail": "busy" });
-    reseal(&mut document, 9);
+    document["entries"][10]["outcome"] = json!({ "outcome": "failed", "detail": "busy" });
+    reseal(&mut document, 10);
     let error = check(&document).unwrap_err();
     assert_eq!(error.code(), "RECORD-007");
     assert!(error.to_string().contains("RUN-030"), "{error}");
