@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use cofferdam_run::engine::EngineKind;
-use cofferdam_run::fact::TeardownOutcome;
+use cofferdam_run::fact::{ResourceUse, TeardownOutcome};
 use cofferdam_run::ids::{Digest, InstanceId, RunId, TimestampMs};
 use cofferdam_run::posture::LayerReport;
 use cofferdam_run::spec::Resources;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::SandboxError;
+use crate::volume::{Stop, WorkUse};
 
 /// Where the sandbox's root file system comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,6 +176,25 @@ pub trait Control: Send {
     async fn wait(&mut self) -> SandboxExit;
     /// Kills everything in it. Nothing happens when it has ended.
     async fn kill(&mut self);
+    /// What the sandbox used of its limits until now, from counters outside of it; what the engine does
+    /// not show is `None`. A few small files or one request: asked for several times a second while
+    /// the agent works, and once more after the sandbox has ended and before it is removed. Never
+    /// counts the work volume: [`Control::work_use`] does. Safe to cancel.
+    async fn usage(&mut self) -> ResourceUse {
+        ResourceUse::default()
+    }
+    /// Counts the work volume, as far as `stop` lets it. May take seconds on a large volume, blocks
+    /// nothing meanwhile, and follows no link. `None` where this engine cannot count it. Safe to
+    /// cancel, which ends the walk.
+    async fn work_use(&mut self, stop: Stop) -> Option<WorkUse> {
+        let _no_volume_to_count = stop;
+        None
+    }
+    /// A directory of the host on the file system that holds the work volume, to ask for free space;
+    /// `None` where that file system is not this machine's.
+    fn work_place(&self) -> Option<PathBuf> {
+        None
+    }
     /// Moves or copies the repository in the work volume to the directory `to`, which does not exist
     /// yet; all of the work when no repository is where it should be. Git on the host takes nothing in
     /// it for a repository, and `README-salvage.txt` beside `to` says why. `false` when there are only

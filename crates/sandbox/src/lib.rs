@@ -14,6 +14,7 @@ pub mod seccomp;
 pub mod spec;
 mod syscalls;
 mod tree;
+pub mod volume;
 
 pub use disarm::{GIT_RENAMED, MAX_DISARM_ENTRIES};
 pub use engine::{
@@ -23,3 +24,4 @@ pub use engine::{
 pub use error::SandboxError;
 pub use posture::evaluate;
 pub use tree::WALK_DEPTH;
+pub use volume::{Stop, WorkUse};

@@ -16,6 +16,7 @@ mod process;
 mod running;
 mod salvage;
 mod sweep;
+mod unlinked;
 
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,7 @@ pub use cgroup::removal::LEAVE_MS;
 pub use handoff::REPORT_BYTES;
 pub use label::LABEL_BYTES;
 pub use running::LAUNCH_MS;
+pub use unlinked::{UNLINKED_DESCRIPTORS, UNLINKED_PROCESSES};
 
 /// Milliseconds that a guest gets to end by itself once the host process is gone. Then everything
 /// in the sandbox is killed.

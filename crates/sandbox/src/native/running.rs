@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use cofferdam_run::engine::EngineKind;
-use cofferdam_run::fact::TeardownOutcome;
+use cofferdam_run::fact::{ResourceUse, TeardownOutcome};
 use cofferdam_run::ids::{InstanceId, RunId};
 use cofferdam_run::posture::{LayerReport, LayerStatus};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,9 +16,10 @@ use super::handoff::{GO, LaunchReport, REPORT_BYTES, files};
 use super::outside::{self, Launched};
 use super::prepare::NativePrepared;
 use super::process::ProcessId;
-use super::{cgroup, io_error, label, salvage, sweep};
+use super::{cgroup, io_error, label, salvage, sweep, unlinked};
 use crate::engine::{Control, Running, SandboxExit};
 use crate::error::SandboxError;
+use crate::volume::{self, Stop, WorkUse};
 
 /// How long a launch may take, milliseconds. Past it the sandbox is removed and the start fails.
 pub const LAUNCH_MS: u64 = 30_000;
@@ -187,6 +188,10 @@ struct NativeControl {
 }
 
 impl NativeControl {
+    fn work(&self) -> PathBuf {
+        self.runs_root.join(self.run.as_str()).join(files::WORK)
+    }
+
     fn exit_of(&self, status: std::io::Result<ExitStatus>) -> SandboxExit {
         use std::os::unix::process::ExitStatusExt as _;
         let oom_killed = cgroup::oom_killed(&self.cgroups);
@@ -212,6 +217,34 @@ impl Control for NativeControl {
     async fn kill(&mut self) {
         // The first process takes the whole namespace with it, and its parent reports how it ended.
         self.first.kill();
+    }
+
+    async fn usage(&mut self) -> ResourceUse {
+        // A handful of files that the kernel makes up: not worth a thread.
+        cgroup::usage::read(&self.cgroups)
+    }
+
+    async fn work_use(&mut self, stop: Stop) -> Option<WorkUse> {
+        let (work, first) = (self.work(), self.first);
+        let _ends_with_the_caller = stop.guard();
+        let counted = tokio::task::spawn_blocking(move || {
+            let mut seen = volume::count(&work, &stop)?;
+            let open = unlinked::bytes(&work, first.pid);
+            seen.bytes = seen.bytes.saturating_add(open);
+            Ok::<_, std::io::Error>(seen)
+        });
+        match counted.await {
+            Ok(Ok(seen)) => Some(seen),
+            Ok(Err(error)) => {
+                tracing::warn!(run = %self.run, error = %error, "work volume not counted");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn work_place(&self) -> Option<PathBuf> {
+        Some(self.work())
     }
 
     async fn salvage(&mut self, to: &Path) -> Result<bool, SandboxError> {

@@ -14,7 +14,7 @@ pub(crate) struct Base {
     pub(crate) path: PathBuf,
     /// Interface.
     pub(crate) version: Version,
-    /// What it controls.
+    /// What it limits; empty for one that only counts.
     pub(crate) controllers: Vec<Controller>,
 }
 
@@ -57,7 +57,10 @@ impl Hierarchies {
                         .filter(|c| mount.options.split(',').any(|o| o == c.name()))
                         .collect();
                     free.retain(|c| !here.contains(c));
-                    if !here.is_empty() {
+                    // Limits nothing, but counts processor time, which version 1 may do in a
+                    // hierarchy of its own.
+                    let counts = mount.options.split(',').any(|o| o == "cpuacct");
+                    if !here.is_empty() || counts {
                         list.push(Base {
                             path: mount.point,
                             version: Version::V1,

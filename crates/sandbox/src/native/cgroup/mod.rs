@@ -6,6 +6,7 @@
 mod hierarchy;
 pub(crate) mod removal;
 mod setup;
+pub(crate) mod usage;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -104,18 +105,7 @@ pub(crate) fn members(directory: &Path) -> Vec<i32> {
 
 /// True when the memory limit killed something. Must be asked before the directory goes.
 pub(crate) fn oom_killed(directories: &[PathBuf]) -> bool {
-    directories.iter().any(|directory| {
-        // Version 2 has the first file, version 1 the second; both have a line `oom_kill N`.
-        ["memory.events", "memory.oom_control"].iter().any(|file| {
-            fs::read_to_string(directory.join(file)).is_ok_and(|text| {
-                text.lines().any(|line| {
-                    line.strip_prefix("oom_kill ")
-                        .and_then(|n| n.trim().parse::<u64>().ok())
-                        .is_some_and(|n| n > 0)
-                })
-            })
-        })
-    })
+    usage::read(directories).oom_kills.is_some_and(|kills| kills > 0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use cofferdam_run::fact::ResourceUse;
 use cofferdam_run::posture::{Layer, LayerStatus};
 use cofferdam_run::spec::Resources;
 
@@ -139,6 +140,61 @@ fn oom_kill_is_read_in_both_versions() {
         "oom_kill_disable 1\nunder_oom 1\noom_kill 0\n"
     )));
     assert!(!oom_killed(&[temp.path().join("gone")]));
+}
+
+#[test]
+fn counters_are_read_in_both_versions_and_what_is_missing_is_none() {
+    let temp = tempfile::tempdir().unwrap();
+    let at = |name: &str, files: &[(&str, &str)]| {
+        let directory = temp.path().join(name);
+        fs::create_dir(&directory).unwrap();
+        for (file, content) in files {
+            fs::write(directory.join(file), content).unwrap();
+        }
+        directory
+    };
+    let two = at(
+        "v2",
+        &[
+            ("cpu.stat", "usage_usec 2500000\nuser_usec 1\nnr_throttled 3\nthrottled_usec 1500\n"),
+            ("memory.peak", "4096\n"),
+            ("memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n"),
+            ("pids.peak", "17\n"),
+            ("pids.events", "max 5\n"),
+        ],
+    );
+    let used = ResourceUse {
+        cpu_ms: Some(2_500),
+        memory_peak_bytes: Some(4_096),
+        oom_kills: Some(2),
+        pids_peak: Some(17),
+        pids_refused: Some(5),
+        cpu_throttled_ms: Some(1),
+        ..ResourceUse::default()
+    };
+    assert_eq!(usage::read(&[two]), used);
+    let one = [
+        at("cpu", &[("cpu.stat", "nr_periods 9\nthrottled_time 1500000\n")]),
+        at("cpuacct", &[("cpuacct.usage", "2500000000\n")]),
+        at(
+            "memory",
+            &[
+                ("memory.max_usage_in_bytes", "4096\n"),
+                ("memory.oom_control", "under_oom 0\noom_kill 2\n"),
+            ],
+        ),
+        at("pids", &[("pids.events", "max 5\n")]),
+    ];
+    assert_eq!(usage::read(&one), ResourceUse { pids_peak: None, ..used });
+    assert_eq!(usage::read(&[temp.path().join("gone")]), ResourceUse::default());
+}
+
+#[test]
+fn processor_time_is_counted_where_version_1_counts_it_apart() {
+    let mounts = "33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n";
+    let found = Hierarchies::from_text(mounts, "", true, |_| String::new());
+    assert_eq!(found.list.len(), 1);
+    assert!(found.list[0].controllers.is_empty());
 }
 
 const HYBRID: &str = "\
