@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_run::ids::{InstanceId, RunId, TimestampMs};
 use cofferdam_run::spec::Resources;
+use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Engine, RootSource, SandboxSpec};
 use tempfile::TempDir;
 
@@ -110,7 +111,7 @@ impl SandboxMaker<'_> {
             run,
             instance: self.instance.clone(),
             expires_at: TimestampMs(0),
-            resources: Resources::default(),
+            hardening: Hardening::for_run(&Resources::default()),
             guest_binary: self.guest.clone(),
             root: RootSource::HostUserland,
         })

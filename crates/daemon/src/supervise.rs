@@ -18,6 +18,7 @@ use cofferdam_run::fact::{Fact, StopCause};
 use cofferdam_run::posture::{Layer, LayerReport, LayerStatus, Probe};
 use cofferdam_run::spec::{AgentSpec, RunSpec};
 use cofferdam_run::{Record, RunEvent, RunId};
+use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Control, Running, SandboxSpec};
 use cofferdam_wire::{AgentStart, GitIdentity, StartSpec, WorkspaceSpec};
 use cofferdam_workspace::Snapshot;
@@ -260,7 +261,7 @@ async fn run(ctx: &mut Ctx<'_>, armed: &Armed, stops: &mut mpsc::Receiver<StopCa
             .clock
             .now()
             .plus_ms(ctx.spec.budgets.wall_clock_ms.saturating_add(TTL_SLACK_MS)),
-        resources: ctx.spec.resources.clone(),
+        hardening: Hardening::for_run(&ctx.spec.resources),
         guest_binary: armed.guest_binary.clone(),
         run_dir: ctx.paths.dir().to_path_buf(),
         root: ctx.host.engines.root(ctx.spec.engine),

@@ -11,10 +11,10 @@ use cofferdam_run::engine::EngineKind;
 use cofferdam_run::fact::{ResourceUse, TeardownOutcome};
 use cofferdam_run::ids::{Digest, InstanceId, RunId, TimestampMs};
 use cofferdam_run::posture::LayerReport;
-use cofferdam_run::spec::Resources;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::SandboxError;
+use crate::spec::Hardening;
 use crate::volume::{Stop, WorkUse};
 
 /// Where the sandbox's root file system comes from.
@@ -37,8 +37,8 @@ pub struct SandboxSpec {
     pub instance: InstanceId,
     /// When a sweep may remove it, whoever owns it.
     pub expires_at: TimestampMs,
-    /// Resource limits.
-    pub resources: Resources,
+    /// What hardens it, limits included: [`Hardening::for_run`] of the run's resources.
+    pub hardening: Hardening,
     /// The static guest binary on the host.
     pub guest_binary: PathBuf,
     /// The run's private directory on the host. Created when missing; the engine's own files in it

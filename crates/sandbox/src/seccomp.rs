@@ -4,19 +4,20 @@
 //! the kernel gains after this list was written is refused by number on the native engine. It never
 //! replaces the layers under it: no capability, no host file system, no network.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, sock_filter,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::syscalls;
 
 /// How an argument is compared. All comparisons are of 64 bits; an argument that the kernel cuts to
 /// 32 bits is compared under a 32-bit mask, so that set upper bits do not slip past.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Compare {
     /// `argument & mask == value`.
@@ -39,7 +40,7 @@ pub enum Compare {
 }
 
 /// A condition on one argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArgRule {
     /// Which argument, from zero.
     pub index: u8,
@@ -49,14 +50,14 @@ pub struct ArgRule {
 }
 
 /// Denied calls that share an answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DenyRule {
     /// Names as in the kernel's tables. A name that an architecture lacks is left out there.
-    pub names: Vec<&'static str>,
+    pub names: Vec<Cow<'static, str>>,
     /// The error number that the caller gets.
     pub errno: i32,
     /// Denied only when all conditions hold, at most one on each argument; always when there is none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<ArgRule>,
 }
 
@@ -66,16 +67,22 @@ pub enum ProfileError {
     /// This processor architecture has no table here.
     #[error("no system-call table for the {0} architecture")]
     Architecture(&'static str),
+    /// A rule names a call that is in no table here: it would deny nothing.
+    #[error("no system call is named {0}")]
+    Name(String),
     /// The compiler of filters refused it.
     #[error("the seccomp profile does not compile")]
     Compile(#[source] seccompiler::BackendError),
 }
 
 /// A profile: everything is allowed but what a rule denies.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeccompProfile {
     /// The rules. Order has no meaning.
     pub rules: Vec<DenyRule>,
+    /// The newest call that the rules know; those past it, and the x32 range, are refused by number.
+    /// Always there; the native engine only, for an OCI profile cannot say it.
+    pub last_known_call: Option<u32>,
 }
 
 const LOW_32: u64 = 0xffff_ffff;
@@ -107,9 +114,9 @@ impl SeccompProfile {
     #[must_use]
     pub fn standard() -> Self {
         let mut rules = vec![
-            DenyRule { names: syscalls::DENIED.to_vec(), errno: libc::EPERM, when: Vec::new() },
+            DenyRule { names: names(syscalls::DENIED), errno: libc::EPERM, when: Vec::new() },
             // Its flags live in memory, where a filter cannot look: callers fall back to `clone`.
-            DenyRule { names: vec!["clone3"], errno: libc::ENOSYS, when: Vec::new() },
+            DenyRule { names: names(&["clone3"]), errno: libc::ENOSYS, when: Vec::new() },
         ];
         for flag in NAMESPACE_FLAGS {
             rules.push(deny_when(
@@ -139,7 +146,7 @@ impl SeccompProfile {
             rules.push(deny_when("socket", libc::EAFNOSUPPORT, 2, compare));
         }
         rules.push(DenyRule {
-            names: vec!["socket"],
+            names: names(&["socket"]),
             errno: libc::EAFNOSUPPORT,
             when: vec![
                 ArgRule {
@@ -152,7 +159,20 @@ impl SeccompProfile {
                 },
             ],
         });
-        Self { rules }
+        Self { rules, last_known_call: Some(syscalls::LAST_KNOWN) }
+    }
+
+    /// No filter at all. For tests that show what the filter is there for; no run has it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn none() -> Self {
+        Self { rules: Vec::new(), last_known_call: None }
+    }
+
+    /// True when it denies nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.last_known_call.is_none()
     }
 
     /// Kernel filters for this machine, one per error number, plus one that refuses numbers outside
@@ -161,6 +181,9 @@ impl SeccompProfile {
         let arch = target_arch()?;
         let mut by_errno: BTreeMap<i32, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
         for rule in &self.rules {
+            if let Some(name) = rule.names.iter().find(|name| !syscalls::is_known(name)) {
+                return Err(ProfileError::Name(name.clone().into_owned()));
+            }
             for number in rule.names.iter().filter_map(|n| syscalls::number(n)) {
                 let chain = by_errno.entry(rule.errno).or_default().entry(number).or_default();
                 // An empty chain means: whatever the arguments are. No call has rules of both kinds.
@@ -172,7 +195,7 @@ impl SeccompProfile {
                 }
             }
         }
-        let mut programs = vec![unknown_numbers()];
+        let mut programs: Vec<_> = self.last_known_call.map(unknown_numbers).into_iter().collect();
         for (errno, calls) in by_errno {
             let filter = SeccompFilter::new(
                 calls,
@@ -202,8 +225,12 @@ impl SeccompProfile {
     }
 }
 
+fn names(list: &[&'static str]) -> Vec<Cow<'static, str>> {
+    list.iter().map(|name| Cow::Borrowed(*name)).collect()
+}
+
 fn deny_when(name: &'static str, errno: i32, index: u8, compare: Compare) -> DenyRule {
-    DenyRule { names: vec![name], errno, when: vec![ArgRule { index, compare }] }
+    DenyRule { names: names(&[name]), errno, when: vec![ArgRule { index, compare }] }
 }
 
 fn target_arch() -> Result<TargetArch, ProfileError> {
@@ -248,7 +275,7 @@ fn docker_rule(rule: &DenyRule) -> serde_json::Value {
 
 /// Refuses, with `ENOSYS`, numbers past the newest known call and (on x86-64) the x32 range, whose
 /// calls have other numbers and would match no rule.
-fn unknown_numbers() -> BpfProgram {
+fn unknown_numbers(last_known: u32) -> BpfProgram {
     // Classic BPF: `LD|W|ABS`, `JMP|JGT|K` and `RET|K` of <linux/bpf_common.h>.
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_GREATER: u16 = 0x25;
@@ -257,7 +284,7 @@ fn unknown_numbers() -> BpfProgram {
     vec![
         // Offset 0 of `struct seccomp_data` is the call's number.
         step(LOAD_NUMBER, 0, 0, 0),
-        step(JUMP_GREATER, 0, 1, syscalls::LAST_KNOWN),
+        step(JUMP_GREATER, 0, 1, last_known),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ]
@@ -275,9 +302,18 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_no_call_is_refused_and_not_left_out() {
+        let mut profile = SeccompProfile::standard();
+        profile.rules[0].names.push("io_urinq_setup".into());
+        let error = profile.to_seccompiler().unwrap_err();
+        assert!(matches!(error, ProfileError::Name(name) if name == "io_urinq_setup"));
+        assert!(SeccompProfile::none().to_seccompiler().unwrap().is_empty());
+    }
+
+    #[test]
     fn no_call_is_denied_both_always_and_on_a_condition() {
         let profile = SeccompProfile::standard();
-        let always: Vec<&str> = profile
+        let always: Vec<Cow<'static, str>> = profile
             .rules
             .iter()
             .filter(|r| r.when.is_empty())

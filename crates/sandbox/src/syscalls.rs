@@ -72,6 +72,14 @@ pub(crate) const DENIED: &[&str] = &[
 /// tables of x86-64 and aarch64 share their numbers from 424 on.
 pub(crate) const LAST_KNOWN: u32 = 469;
 
+/// Names of [`legacy_number`], which exist as names on every architecture.
+const LEGACY: [&str; 5] = ["ioperm", "iopl", "modify_ldt", "uselib", "ustat"];
+
+/// Whether the name is one of a system call, on this architecture or another.
+pub(crate) fn is_known(name: &str) -> bool {
+    number(name).is_some() || LEGACY.contains(&name)
+}
+
 /// The number of a call on this architecture; `None` where it has none.
 pub(crate) fn number(name: &str) -> Option<i64> {
     let number = match name {

@@ -11,6 +11,7 @@ use cofferdam_run::engine::EngineKind;
 use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_run::spec::Resources;
 use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine};
+use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Engine as _, RootSource, SandboxError, SandboxSpec};
 use docker_support::{Lab, config, ended, fresh_instance, small, state_dir};
 use tokio::io::AsyncReadExt as _;
@@ -123,8 +124,10 @@ async fn a_second_sandbox_for_the_same_run_is_refused_and_the_first_stays() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_a_coded_error_and_leaves_nothing() {
     let lab = Lab::shell("true").await;
-    let spec =
-        SandboxSpec { resources: Resources { open_files: 1 << 40, ..small() }, ..lab.spec() };
+    let spec = SandboxSpec {
+        hardening: Hardening::for_run(&Resources { open_files: 1 << 40, ..small() }),
+        ..lab.spec()
+    };
     // More open files than any kernel grants: the engine accepts the container and cannot start it.
     let error = match lab.engine.prepare(&spec).await {
         Ok(prepared) => prepared.start().await.err().unwrap(),

@@ -6,14 +6,15 @@
 use std::collections::HashMap;
 
 use bollard::models::{
-    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
-    Mount, MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, DeviceMapping, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
+    HostConfigLogConfig, Mount, MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
 };
 use cofferdam_wire::layout;
 
 use super::labels;
 use crate::engine::SandboxSpec;
-use crate::spec::{CPU_PERIOD_US, Hardening};
+use crate::spec::{CPU_PERIOD_US, DEVICES, Hardening};
 
 /// What is asked for, kept for the comparison afterwards.
 #[derive(Debug, Clone)]
@@ -25,16 +26,16 @@ pub(crate) struct Asked {
 }
 
 /// Builds the request.
-pub(crate) fn request(
-    spec: &SandboxSpec,
-    hardening: &Hardening,
-    image: &str,
-    entrypoint: &[String],
-) -> Asked {
+pub(crate) fn request(spec: &SandboxSpec, image: &str, entrypoint: &[String]) -> Asked {
+    let hardening = &spec.hardening;
+    let own = hardening.namespaces;
+    let hosts = |own: bool| (!own).then(|| "host".to_owned());
     let volume = labels::volume_name(&spec.run);
     let memory = signed(hardening.limits.memory_bytes);
     let host_config = HostConfig {
-        network_mode: Some("none".to_owned()),
+        network_mode: Some(hosts(own.network).unwrap_or_else(|| "none".to_owned())),
+        pid_mode: hosts(own.pid),
+        uts_mode: hosts(own.uts),
         // The engine writes resolv.conf from the host's own otherwise, search domains included.
         dns: Some(vec!["127.0.0.1".to_owned()]),
         dns_search: Some(vec![".".to_owned()]),
@@ -43,8 +44,12 @@ pub(crate) fn request(
         cap_drop: hardening.drop_all_capabilities.then(|| vec!["ALL".to_owned()]),
         security_opt: Some(security_options(hardening)),
         // Its own namespace and no shared-memory mount of the engine's: ours is in `tmpfs`.
-        ipc_mode: Some("none".to_owned()),
-        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        ipc_mode: Some(hosts(own.ipc).unwrap_or_else(|| "none".to_owned())),
+        cgroupns_mode: Some(if own.cgroup {
+            HostConfigCgroupnsModeEnum::PRIVATE
+        } else {
+            HostConfigCgroupnsModeEnum::HOST
+        }),
         memory: Some(memory),
         memory_swap: Some(memory),
         pids_limit: Some(signed(hardening.limits.pids)),
@@ -56,7 +61,7 @@ pub(crate) fn request(
                 .rlimits
                 .iter()
                 .map(|limit| ResourcesUlimits {
-                    name: Some(limit.name.to_owned()),
+                    name: Some(limit.name.to_string()),
                     soft: Some(signed(limit.soft)),
                     hard: Some(signed(limit.hard)),
                 })
@@ -66,11 +71,11 @@ pub(crate) fn request(
             hardening
                 .tmpfs
                 .iter()
-                .map(|fs| (fs.path.to_owned(), fs.docker_options()))
+                .map(|fs| (fs.path.to_string(), fs.docker_options()))
                 .collect::<HashMap<_, _>>(),
         ),
         mounts: Some(vec![Mount {
-            target: Some(layout::WORK.to_owned()),
+            target: Some(hardening.work.path.to_string()),
             source: Some(volume.clone()),
             typ: Some(MountType::VOLUME),
             read_only: Some(false),
@@ -81,8 +86,9 @@ pub(crate) fn request(
             }),
             ..Mount::default()
         }]),
-        masked_paths: Some(hardening.masked_paths.iter().map(|p| (*p).to_owned()).collect()),
-        readonly_paths: Some(hardening.read_only_paths.iter().map(|p| (*p).to_owned()).collect()),
+        masked_paths: Some(hardening.masked_paths.iter().map(ToString::to_string).collect()),
+        readonly_paths: Some(hardening.read_only_paths.iter().map(ToString::to_string).collect()),
+        devices: devices(hardening),
         init: Some(true),
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         restart_policy: Some(RestartPolicy {
@@ -94,7 +100,8 @@ pub(crate) fn request(
     };
     let body = ContainerCreateBody {
         image: Some(image.to_owned()),
-        hostname: Some(hardening.hostname.to_owned()),
+        // The engine refuses a name for a namespace that is not the container's.
+        hostname: own.uts.then(|| hardening.hostname.to_string()),
         user: Some(format!("{}:{}", hardening.uid, hardening.gid)),
         entrypoint: Some(entrypoint.to_vec()),
         cmd: Some(Vec::new()),
@@ -125,6 +132,21 @@ fn security_options(hardening: &Hardening) -> Vec<String> {
     }
     options.push(format!("seccomp={}", hardening.seccomp.to_docker_json()));
     options
+}
+
+/// Nodes beyond those that the runtime gives in any case: none, but in a test.
+fn devices(hardening: &Hardening) -> Option<Vec<DeviceMapping>> {
+    let more: Vec<DeviceMapping> = hardening
+        .devices
+        .iter()
+        .filter(|name| !DEVICES.contains(&&***name))
+        .map(|name| DeviceMapping {
+            path_on_host: Some(format!("/dev/{name}")),
+            path_in_container: Some(format!("/dev/{name}")),
+            cgroup_permissions: Some("rw".to_owned()),
+        })
+        .collect();
+    (!more.is_empty()).then_some(more)
 }
 
 /// The API's integers are signed; a larger value means the largest.

@@ -220,8 +220,7 @@ impl DockerEngine {
         spec: &SandboxSpec,
         image: Image,
     ) -> Result<PreparedContainer, Refusal> {
-        let hardening = Hardening::for_run(&spec.resources);
-        let asked = create::request(spec, &hardening, &image.id, &self.entrypoint);
+        let asked = create::request(spec, &image.id, &self.entrypoint);
         self.create_volume(spec, &asked.volume).await.map_err(Refusal::Error)?;
         match self.create(spec, &asked).await {
             Ok((id, read_back)) => Ok(PreparedContainer {
@@ -231,7 +230,7 @@ impl DockerEngine {
                 volume: asked.volume,
                 evidence: Evidence {
                     engine_version: self.facts.version.clone(),
-                    hardening: hardening.digest(),
+                    hardening: spec.hardening.digest(),
                     root: image.id,
                     guest: image.guest,
                     read_back,

@@ -314,7 +314,9 @@ fn other(
     };
     found.same("entrypoint", body.entrypoint.as_ref(), config.entrypoint.as_ref());
     found.empty("arguments", config.cmd.as_ref());
-    found.same("host name", body.hostname.as_ref(), config.hostname.as_ref());
+    if body.hostname.is_some() {
+        found.same("host name", body.hostname.as_ref(), config.hostname.as_ref());
+    }
     found.same("working directory", body.working_dir.as_ref(), config.working_dir.as_ref());
     found.same("terminal", body.tty, config.tty);
     found.same("open input", body.open_stdin, config.open_stdin);

@@ -17,13 +17,13 @@ fn asked() -> Asked {
         run: RunId::from_entropy([7; 5]),
         instance: InstanceId::from_entropy([8; 10]),
         expires_at: TimestampMs(1),
-        resources: Resources::default(),
+        hardening: Hardening::for_run(&Resources::default()),
         guest_binary: "/guest".into(),
         run_dir: "/run".into(),
         root: RootSource::HostUserland,
     };
     let entrypoint = vec![layout::GUEST_BIN.to_owned()];
-    create::request(&spec, &Hardening::for_run(&spec.resources), "sha256:0", &entrypoint)
+    create::request(&spec, "sha256:0", &entrypoint)
 }
 
 /// What an engine that did as it was told would answer.

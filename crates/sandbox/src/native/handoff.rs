@@ -1,13 +1,13 @@
 //! What engine and launcher tell one another. Both are ours and of one build: the launcher refuses
-//! a specification whose hardening digest is not its own.
+//! a hardening that it does not read as the engine wrote it.
 
 use std::path::PathBuf;
 
 use cofferdam_run::ids::Digest;
-use cofferdam_run::spec::Resources;
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessId;
+use crate::spec::Hardening;
 
 /// Most bytes of the launcher's report line. A longer one is a failed launch.
 pub const REPORT_BYTES: usize = 64 * 1024;
@@ -71,10 +71,10 @@ pub(crate) struct LaunchSpec {
     pub(crate) guest: PathBuf,
     /// Root file system.
     pub(crate) root: LaunchRoot,
-    /// From which the hardening is computed again.
-    pub(crate) resources: Resources,
-    /// What the engine computed.
-    pub(crate) hardening: Digest,
+    /// What is applied, all of it by the launcher.
+    pub(crate) hardening: Hardening,
+    /// Its digest, as the engine computed it.
+    pub(crate) digest: Digest,
     /// Directories of the run's cgroups, joined before anything else.
     pub(crate) cgroups: Vec<PathBuf>,
     /// What of them is shown inside.

@@ -7,34 +7,32 @@ use std::fs;
 use std::io;
 
 use cofferdam_run::posture::{Layer, LayerReport, LayerStatus};
-use cofferdam_wire::layout;
 
-use super::handoff::{LandlockOutcome, UserMap};
+use super::handoff::{LandlockOutcome, LaunchSpec};
 use crate::posture::writable_beyond_design;
-
-/// What the launcher alone can know, and who the guest is on the host.
-pub(super) struct Launched {
-    pub(super) landlock: LandlockOutcome,
-    pub(super) user_map: Option<UserMap>,
-}
 
 fn absent(reason: impl Into<String>) -> LayerStatus {
     LayerStatus::Absent { reason: reason.into() }
 }
 
-/// Reads process `pid` and reports the layers that show from outside.
-pub(super) fn look(pid: i32, launched: &Launched) -> io::Result<Vec<LayerReport>> {
+/// Reads process `pid` and reports the layers that show from outside. Landlock alone does not: there
+/// it is what the launcher saw.
+pub(super) fn look(
+    pid: i32,
+    launch: &LaunchSpec,
+    restricted: &LandlockOutcome,
+) -> io::Result<Vec<LayerReport>> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
     let status = Status(read("status")?);
     let mounts = read("mountinfo")?;
     let devices = read("net/dev")?;
     let report = |layer, status| LayerReport { layer, status };
     Ok(vec![
-        report(Layer::User, user(&status, launched.user_map)),
+        report(Layer::User, user(&status, launch)),
         report(Layer::Capabilities, capabilities(&status)),
         report(Layer::NoNewPrivileges, status.expect("NoNewPrivs", "1", "no_new_privs is not set")),
         report(Layer::Seccomp, status.expect("Seccomp", "2", "no filter is active")),
-        report(Layer::Landlock, landlock(&launched.landlock)),
+        report(Layer::Landlock, landlock(restricted)),
         report(Layer::ReadOnlyRoot, root(&mounts)),
         report(Layer::Network, network(&devices)),
         report(Layer::Namespaces, namespaces(pid)),
@@ -57,8 +55,9 @@ impl Status {
     }
 }
 
-fn user(status: &Status, map: Option<UserMap>) -> LayerStatus {
-    let (uid, gid) = map.map_or((layout::UID, layout::UID), |map| (map.uid, map.gid));
+fn user(status: &Status, launch: &LaunchSpec) -> LayerStatus {
+    let asked = (launch.hardening.uid, launch.hardening.gid);
+    let (uid, gid) = launch.user_map.map_or(asked, |map| (map.uid, map.gid));
     let all = |name: &str, wanted: u32| {
         status.field(name).is_some_and(|text| {
             let ids: Vec<&str> = text.split_ascii_whitespace().collect();

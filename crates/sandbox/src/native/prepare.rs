@@ -21,7 +21,6 @@ use super::process::ProcessId;
 use super::{NativeEngine, io_error, running, sweep};
 use crate::engine::{Evidence, Prepared, RootSource, Running, SandboxSpec};
 use crate::error::SandboxError;
-use crate::spec::Hardening;
 
 /// A native sandbox that exists and has not started.
 #[derive(Debug)]
@@ -103,7 +102,7 @@ fn build(
     launcher: PathBuf,
     root: LaunchRoot,
 ) -> Result<NativePrepared, SandboxError> {
-    let hardening = Hardening::for_run(&spec.resources);
+    let hardening = &spec.hardening;
     let guest = file_digest(&spec.guest_binary).map_err(io_error("read", &spec.guest_binary))?;
     let host = ProcessId::current().map_err(io_error("read", Path::new("/proc/self/stat")))?;
 
@@ -131,8 +130,8 @@ fn build(
         run_dir: spec.run_dir.clone(),
         guest: spec.guest_binary.clone(),
         root,
-        resources: spec.resources.clone(),
-        hardening: hardening.digest(),
+        hardening: hardening.clone(),
+        digest: hardening.digest(),
         cgroups: cgroups.directories,
         cgroup_views: cgroups.views,
         user_map: (!is_root).then(|| UserMap {
@@ -150,7 +149,7 @@ fn build(
     }
     let evidence = Evidence {
         engine_version: version(),
-        hardening: launch.hardening.clone(),
+        hardening: launch.digest.clone(),
         root: fingerprint(&launch.root),
         guest,
         read_back,

@@ -11,6 +11,7 @@ use cofferdam_run::spec::Resources;
 use super::{NativeEngine, prepare};
 use crate::engine::{Engine as _, EngineReport, Problem, RootSource, SandboxSpec};
 use crate::error::SandboxError;
+use crate::spec::Hardening;
 
 /// Makes a sandbox that runs nothing to speak of, and reports layer by layer.
 pub(super) async fn probe(engine: &NativeEngine) -> EngineReport {
@@ -40,7 +41,7 @@ async fn attempt(engine: &NativeEngine) -> Result<Vec<LayerReport>, SandboxError
         run,
         instance,
         expires_at: TimestampMs(0),
-        resources: Resources::default(),
+        hardening: Hardening::for_run(&Resources::default()),
         guest_binary: engine.launcher()?,
         root: RootSource::HostUserland,
     };

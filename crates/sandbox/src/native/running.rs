@@ -8,17 +8,18 @@ use async_trait::async_trait;
 use cofferdam_run::engine::EngineKind;
 use cofferdam_run::fact::{ResourceUse, TeardownOutcome};
 use cofferdam_run::ids::{InstanceId, RunId};
-use cofferdam_run::posture::{LayerReport, LayerStatus};
+use cofferdam_run::posture::{Layer, LayerReport, LayerStatus};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::handoff::{GO, LaunchReport, REPORT_BYTES, files};
-use super::outside::{self, Launched};
+use super::outside;
 use super::prepare::NativePrepared;
 use super::process::ProcessId;
 use super::{cgroup, io_error, label, salvage, sweep, unlinked};
 use crate::engine::{Control, Running, SandboxExit};
 use crate::error::SandboxError;
+use crate::spec::Hardening;
 use crate::volume::{self, Stop, WorkUse};
 
 /// How long a launch may take, milliseconds. Past it the sandbox is removed and the start fails.
@@ -72,9 +73,11 @@ async fn launch(prepared: NativePrepared) -> Result<Running, SandboxError> {
     label.launcher = child.id().and_then(|pid| ProcessId::of(pid.try_into().ok()?).ok());
     label.write(&run_dir).map_err(io_error("write the label in", &run_dir))?;
 
-    let launched = match read_report(&mut stdout).await {
-        Ok(LaunchReport::Ready { landlock, seccomp_filters, .. }) if seccomp_filters > 0 => {
-            Launched { landlock, user_map: prepared.launch.user_map }
+    let restricted = match read_report(&mut stdout).await {
+        Ok(LaunchReport::Ready { landlock, seccomp_filters, .. })
+            if seccomp_filters > 0 || !prepared.launch.hardening.asks_for(Layer::Seccomp) =>
+        {
+            landlock
         }
         Ok(LaunchReport::Ready { .. }) => {
             return Err(failed("install the system-call filter", "none was installed".to_owned()));
@@ -88,9 +91,9 @@ async fn launch(prepared: NativePrepared) -> Result<Running, SandboxError> {
         .map_err(io_error("read", &run_dir.join(files::CHILD)))?
         .filter(|process| process.is_running())
         .ok_or_else(|| failed("find the first process", "it has gone".to_owned()))?;
-    let outside = outside::look(first.pid, &launched)
+    let outside = outside::look(first.pid, &prepared.launch, &restricted)
         .map_err(|error| failed("look at the first process", error.to_string()))?;
-    refuse_broken(&outside)?;
+    refuse_broken(&outside, &prepared.launch.hardening)?;
 
     // The word: until here nothing but the launcher has run.
     let go = async {
@@ -101,13 +104,13 @@ async fn launch(prepared: NativePrepared) -> Result<Running, SandboxError> {
     Ok(running(prepared, child, first, (stdin, stdout, stderr), outside))
 }
 
-/// Layers that this engine always gives. One that does not show means that something is wrong with
+/// Layers that this engine always gives when they are asked for. One that does not show means that something is wrong with
 /// the launch itself: the guest does not start, whatever the caller would accept.
-fn refuse_broken(outside: &[LayerReport]) -> Result<(), SandboxError> {
-    use cofferdam_run::posture::Layer;
+fn refuse_broken(outside: &[LayerReport], asked: &Hardening) -> Result<(), SandboxError> {
     for report in outside {
         if let LayerStatus::Absent { reason } = &report.status
             && report.layer != Layer::Landlock
+            && asked.asks_for(report.layer)
         {
             return Err(failed(
                 "look at the first process",

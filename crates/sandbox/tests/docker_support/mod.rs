@@ -13,6 +13,7 @@ use cofferdam_run::ids::{InstanceId, RunId, TimestampMs};
 use cofferdam_run::posture::{Layer, LayerReport};
 use cofferdam_run::spec::Resources;
 use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine};
+use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Control, Engine, Evidence, RootSource, SandboxExit, SandboxSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -90,7 +91,7 @@ impl Lab {
             run: fresh_run(),
             instance: self.instance.clone(),
             expires_at: TimestampMs(4_000_000_000_000),
-            resources: small(),
+            hardening: Hardening::for_run(&small()),
             guest_binary: self.dir.path().join("guest"),
             run_dir: self.dir.path().join("run"),
             root: RootSource::HostUserland,
@@ -99,7 +100,7 @@ impl Lab {
 
     /// Runs to the end with an empty input and proves the removal.
     pub(crate) async fn run(&self, resources: Resources) -> Outcome {
-        let spec = SandboxSpec { resources, ..self.spec() };
+        let spec = SandboxSpec { hardening: Hardening::for_run(&resources), ..self.spec() };
         let prepared = self.engine.prepare(&spec).await.unwrap();
         let evidence = prepared.evidence().clone();
         let mut running = prepared.start().await.unwrap();

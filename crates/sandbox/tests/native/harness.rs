@@ -7,6 +7,7 @@ use cofferdam_run::ids::{InstanceId, RunId, TimestampMs};
 use cofferdam_run::posture::LayerReport;
 use cofferdam_run::spec::Resources;
 use cofferdam_sandbox::native::{NativeConfig, NativeEngine};
+use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Engine, RootSource, Running, SandboxExit, SandboxSpec};
 use tokio::io::AsyncReadExt as _;
 
@@ -135,7 +136,7 @@ pub(crate) fn spec_at(
         run,
         instance: instance.clone(),
         expires_at: TimestampMs(1),
-        resources: resources.clone(),
+        hardening: Hardening::for_run(resources),
         guest_binary: PathBuf::from("/usr/bin/true"),
         root: RootSource::HostUserland,
     }

@@ -28,9 +28,9 @@ fn read_one(directory: &Path) -> ResourceUse {
     let text = |file: &str| fs::read_to_string(directory.join(file)).ok();
     let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
     let line = |file: &str, name: &str| {
-        text(file)?.lines().find_map(|line| {
-            line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok()
-        })
+        text(file)?
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
     };
     ResourceUse {
         // Version 2 counts in `cpu.stat`; version 1 in a hierarchy of its own, in nanoseconds.

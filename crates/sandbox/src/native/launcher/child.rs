@@ -13,8 +13,9 @@ use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
 use super::{Failure, Stage as _, privileges, report, root, sys};
-use crate::native::handoff::{EXIT_EXEC, EXIT_NO_WORD, EXIT_SETUP, GO, LaunchReport, LaunchSpec};
-use crate::spec::Hardening;
+use crate::native::handoff::{
+    EXIT_EXEC, EXIT_NO_WORD, EXIT_SETUP, GO, LandlockOutcome, LaunchReport, LaunchSpec,
+};
 
 /// The guest's environment: enough for a supervisor to find its tools. It gives the agent its own.
 const ENVIRONMENT: [(&str, &str); 5] = [
@@ -26,8 +27,8 @@ const ENVIRONMENT: [(&str, &str); 5] = [
 ];
 
 /// Never returns to the parent's code.
-pub(super) fn run(spec: &LaunchSpec, hardening: &Hardening, parent: OwnedFd) -> ! {
-    let ready = match prepare(spec, hardening, parent) {
+pub(super) fn run(spec: &LaunchSpec, parent: OwnedFd) -> ! {
+    let ready = match prepare(spec, parent) {
         Ok(ready) => ready,
         Err(Failure { stage, detail }) => {
             report(&LaunchReport::Failed { stage, detail });
@@ -44,11 +45,8 @@ pub(super) fn run(spec: &LaunchSpec, hardening: &Hardening, parent: OwnedFd) -> 
     sys::exit_now(EXIT_EXEC)
 }
 
-fn prepare(
-    spec: &LaunchSpec,
-    hardening: &Hardening,
-    parent: OwnedFd,
-) -> Result<LaunchReport, Failure> {
+fn prepare(spec: &LaunchSpec, parent: OwnedFd) -> Result<LaunchReport, Failure> {
+    let hardening = &spec.hardening;
     await_release(&parent)?;
     rustix::process::setsid().stage("start a session")?;
     for directory in &spec.cgroups {
@@ -56,17 +54,23 @@ fn prepare(
         fs::write(directory.join("cgroup.procs"), "0")
             .stage(format!("join cgroup {}", directory.display()))?;
     }
-    sys::unshare(
-        UnshareFlags::NEWNS
-            | UnshareFlags::NEWUTS
-            | UnshareFlags::NEWIPC
-            | UnshareFlags::NEWNET
-            | UnshareFlags::NEWCGROUP,
-    )
-    .stage("make namespaces")?;
-    rustix::system::sethostname(hardening.hostname.as_bytes()).stage("set the host name")?;
-    sys::loopback_up().stage("bring loopback up")?;
+    let own = hardening.namespaces;
+    let mut namespaces = UnshareFlags::NEWNS;
+    namespaces.set(UnshareFlags::NEWUTS, own.uts);
+    namespaces.set(UnshareFlags::NEWIPC, own.ipc);
+    namespaces.set(UnshareFlags::NEWNET, own.network);
+    namespaces.set(UnshareFlags::NEWCGROUP, own.cgroup);
+    sys::unshare(namespaces).stage("make namespaces")?;
+    if own.uts {
+        rustix::system::sethostname(hardening.hostname.as_bytes()).stage("set the host name")?;
+    }
+    if own.network {
+        sys::loopback_up().stage("bring loopback up")?;
+    }
     root::enter(spec, hardening)?;
+    // The kernel takes restrictions from whoever can gain nothing by them: with `no_new_privs`, as in
+    // every run, or while there are still rights.
+    let early = (!hardening.no_new_privileges).then(|| restrict(spec)).transpose()?;
     let groups_dropped = privileges::drop_user(spec.user_map.is_none(), hardening)?;
     // Only now: a change of credentials clears it. The pipe tells whether the parent died before.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -74,11 +78,19 @@ fn prepare(
     if parent_is_gone(&parent) {
         sys::exit_now(EXIT_NO_WORD);
     }
-    let landlock = privileges::restrict_files(hardening)?;
+    let (landlock, seccomp_filters) = match early {
+        Some(done) => done,
+        None => restrict(spec)?,
+    };
+    Ok(LaunchReport::Ready { landlock, seccomp_filters, groups_dropped })
+}
+
+/// The filters come last: nothing may be refused that still has to be done.
+fn restrict(spec: &LaunchSpec) -> Result<(LandlockOutcome, usize), Failure> {
+    let landlock = privileges::restrict_files(&spec.hardening)?;
     sys::close_all_on_exec().stage("close descriptors")?;
     sys::reset_signals();
-    let seccomp_filters = privileges::filter_calls(hardening)?;
-    Ok(LaunchReport::Ready { landlock, seccomp_filters, groups_dropped })
+    Ok((landlock, privileges::filter_calls(&spec.hardening)?))
 }
 
 fn await_release(parent: &OwnedFd) -> Result<(), Failure> {

@@ -19,9 +19,8 @@ use super::sys::{self, Forked};
 use super::{Failure, Stage as _, child};
 use crate::native::handoff::{EXIT_SETUP, LaunchSpec, UserMap, files};
 use crate::native::process::ProcessId;
-use crate::spec::Hardening;
 
-pub(super) fn run(spec: &LaunchSpec, hardening: &Hardening) -> Result<ExitCode, Failure> {
+pub(super) fn run(spec: &LaunchSpec) -> Result<ExitCode, Failure> {
     // Out of the host's session: a Ctrl-C at its terminal is for the host to handle. Fails only for
     // a group leader, which this is not when the engine starts it.
     let _leader = rustix::process::setsid();
@@ -29,14 +28,16 @@ pub(super) fn run(spec: &LaunchSpec, hardening: &Hardening) -> Result<ExitCode, 
     if let Some(map) = spec.user_map {
         enter_user_namespace(map)?;
     }
-    sys::unshare(UnshareFlags::NEWPID).stage("make a process-id namespace")?;
+    if spec.hardening.namespaces.pid {
+        sys::unshare(UnshareFlags::NEWPID).stage("make a process-id namespace")?;
+    }
     // One byte lets the child go; its end tells that this process is gone.
     let (waiting, release) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).stage("make a pipe")?;
     match sys::fork().stage("fork")? {
         Forked::Child => {
             drop(release);
-            child::run(spec, hardening, waiting)
+            child::run(spec, waiting)
         }
         Forked::Parent { child } => {
             drop(waiting);

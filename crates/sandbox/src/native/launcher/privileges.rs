@@ -3,8 +3,8 @@
 //! It never leaves a way back: what is dropped here cannot be regained by the guest's program.
 
 use landlock::{
-    ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
-    Scope, path_beneath_rules,
+    ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -21,7 +21,7 @@ const LANDLOCK_ABI: ABI = ABI::V7;
 /// supplementary groups are gone: in a user namespace of an ordinary user they cannot be dropped.
 pub(super) fn drop_user(as_root: bool, hardening: &Hardening) -> Result<bool, Failure> {
     for limit in &hardening.rlimits {
-        let resource = match limit.name {
+        let resource = match &*limit.name {
             "nofile" => Resource::Nofile,
             "core" => Resource::Core,
             other => {
@@ -45,18 +45,24 @@ pub(super) fn drop_user(as_root: bool, hardening: &Hardening) -> Result<bool, Fa
     if as_root {
         rustix::thread::set_thread_groups(&[]).stage("drop groups")?;
     }
-    sys::drop_bounding_set().stage("empty the bounding set")?;
+    if hardening.drop_all_capabilities {
+        sys::drop_bounding_set().stage("empty the bounding set")?;
+    }
     rustix::thread::clear_ambient_capability_set().stage("empty the ambient set")?;
     let (uid, gid) = (Uid::from_raw(hardening.uid), Gid::from_raw(hardening.gid));
     rustix::thread::set_thread_res_gid(gid, gid, gid).stage("set the group")?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).stage("set the user")?;
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
-    rustix::thread::set_capabilities(None, none).stage("drop capabilities")?;
-    rustix::thread::set_no_new_privs(true).stage("set no_new_privs")?;
+    if hardening.drop_all_capabilities {
+        let none = CapabilitySets {
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
+            inheritable: CapabilitySet::empty(),
+        };
+        rustix::thread::set_capabilities(None, none).stage("drop capabilities")?;
+    }
+    if hardening.no_new_privileges {
+        rustix::thread::set_no_new_privs(true).stage("set no_new_privs")?;
+    }
     Ok(rustix::process::getgroups().stage("read groups")?.is_empty())
 }
 
@@ -81,13 +87,18 @@ fn lower(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
 /// Refuses writing everywhere but in the listed trees, and signals and abstract sockets to the
 /// outside.
 pub(super) fn restrict_files(hardening: &Hardening) -> Result<LandlockOutcome, Failure> {
+    let Some(asked) = &hardening.landlock else {
+        return Ok(LandlockOutcome::None);
+    };
     let all = AccessFs::from_write(LANDLOCK_ABI);
     let existing = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     let of =
-        |writing| hardening.landlock.iter().filter(move |r| r.writing == writing).map(|r| r.path);
+        |writing| asked.writable.iter().filter(move |r| r.writing == writing).map(|r| &*r.path);
+    let scopes =
+        if asked.scoped { Scope::from_all(LANDLOCK_ABI) } else { BitFlags::<Scope>::empty() };
     let status = Ruleset::default()
         .handle_access(all)
-        .and_then(|r| r.scope(Scope::from_all(LANDLOCK_ABI)))
+        .and_then(|r| r.scope(scopes))
         .and_then(Ruleset::create)
         .and_then(|r| r.add_rules(path_beneath_rules(of(Writing::All), all)))
         .and_then(|r| r.add_rules(path_beneath_rules(of(Writing::Existing), existing)))

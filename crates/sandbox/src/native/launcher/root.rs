@@ -20,8 +20,6 @@ const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 const NO_EXEC: u64 = libc::MOUNT_ATTR_NOEXEC;
 
-/// Device nodes taken from the host.
-const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Room for the directories, links and synthetic files of the root itself.
 const ROOT_OPTIONS: &str = "size=16m,nr_inodes=8k,mode=755";
 
@@ -37,13 +35,15 @@ pub(super) fn enter(spec: &LaunchSpec, hardening: &Hardening) -> Result<(), Fail
         LaunchRoot::Directory(from) => userland::from_directory(&top, from)?,
     }
     let (work, guest) = (spec.run_dir.join(files::WORK), spec.guest.as_path());
-    bind_directory(&work, &inside(&top, hardening.work), NO_SUID | NO_DEV, false)?;
+    let mut attributes = if hardening.work.no_setuid { NO_SUID } else { 0 };
+    attributes |= if hardening.work.no_devices { NO_DEV } else { 0 };
+    bind_directory(&work, &inside(&top, &hardening.work.path), attributes, false)?;
     bind_file(
         guest,
         &inside(&top, cofferdam_wire::layout::GUEST_BIN),
         READ_ONLY | NO_SUID | NO_DEV,
     )?;
-    devices(&top)?;
+    devices(&top, hardening)?;
     for tmpfs in &hardening.tmpfs {
         mount_tmpfs(&top, tmpfs)?;
     }
@@ -59,7 +59,7 @@ pub(super) fn enter(spec: &LaunchSpec, hardening: &Hardening) -> Result<(), Fail
         let target = inside(&top, "/sys/fs/cgroup").join(&view.inside);
         bind_directory(&view.host, &target, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC, false)?;
     }
-    switch(&top)
+    switch(&top, hardening.read_only_root)
 }
 
 /// The path of `absolute` (as seen inside) below the staged root.
@@ -67,13 +67,14 @@ fn inside(top: &Path, absolute: &str) -> PathBuf {
     top.join(absolute.trim_start_matches('/'))
 }
 
-fn switch(top: &Path) -> Result<(), Failure> {
+fn switch(top: &Path, read_only: bool) -> Result<(), Failure> {
     rustix::process::chdir(top).stage("enter the new root")?;
     // Stacks the old root on the new one, then takes it away: no directory is needed for it.
     rustix::process::pivot_root(".", ".").stage("pivot_root")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).stage("let go of the old root")?;
     rustix::process::chdir("/").stage("enter /")?;
-    sys::set_mount_attributes(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV, false)
+    let read_only = if read_only { READ_ONLY } else { 0 };
+    sys::set_mount_attributes(Path::new("/"), read_only | NO_SUID | NO_DEV, false)
         .stage("make the root read-only")
 }
 
@@ -84,7 +85,7 @@ fn mount(kind: &str, target: &Path, flags: MountFlags, options: &str) -> Result<
 }
 
 fn mount_tmpfs(top: &Path, tmpfs: &Tmpfs) -> Result<(), Failure> {
-    let target = inside(top, tmpfs.path);
+    let target = inside(top, &tmpfs.path);
     fs::create_dir_all(&target).stage(format!("create {}", tmpfs.path))?;
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     if !tmpfs.exec {
@@ -128,11 +129,12 @@ pub(super) fn bind_file(source: &Path, target: &Path, attributes: u64) -> Result
 /// Attributes for a part of the host's userland.
 pub(super) const USERLAND: u64 = READ_ONLY | NO_SUID | NO_DEV;
 
-fn devices(top: &Path) -> Result<(), Failure> {
+fn devices(top: &Path, hardening: &Hardening) -> Result<(), Failure> {
     let dev = top.join("dev");
     fs::create_dir_all(&dev).stage("create /dev")?;
     mount("tmpfs", &dev, MountFlags::NOSUID, "size=64k,nr_inodes=64,mode=755")?;
-    for node in NODES {
+    for node in &hardening.devices {
+        let node = Path::new(&**node);
         bind_file(&Path::new("/dev").join(node), &dev.join(node), NO_SUID | NO_EXEC)?;
     }
     let links = [
