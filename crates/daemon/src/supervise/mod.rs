@@ -3,42 +3,41 @@
 //! Every step leaves facts; whatever goes wrong, the run is wound up, judged by its facts, and
 //! settled. It never decides by itself that a run went well: [`cofferdam_run::judge`] does.
 
+mod posture;
+mod setup;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cofferdam_broker::egress::{EgressConfig, EgressDoor, Limits, SystemResolver, TcpDialler};
-use cofferdam_broker::gateway::ModelGateway;
-use cofferdam_broker::{BrokerLog, RunToken};
+use cofferdam_broker::RunToken;
 use cofferdam_ledger::Applied;
 use cofferdam_link::Link;
-use cofferdam_policy::Authority;
 use cofferdam_run::fact::{Fact, StopCause};
-use cofferdam_run::posture::{Layer, LayerReport, LayerStatus, Probe};
+use cofferdam_run::posture::LayerReport;
 use cofferdam_run::spec::{AgentSpec, RunSpec};
 use cofferdam_run::{Record, RunEvent, RunId};
 use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Control, Running, SandboxSpec};
-use cofferdam_wire::{AgentStart, GitIdentity, StartSpec, WorkspaceSpec};
 use cofferdam_workspace::Snapshot;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::arm::{Armed, entropy, gateway_config};
+use crate::arm::{Armed, entropy};
 use crate::canary::Needles;
-use crate::doors::Doors;
-use crate::environment::environment;
 use crate::error::HostError;
 use crate::facts::Facts;
 use crate::host::Host;
 use crate::monitor::{LEASE_TTL_MS, Monitor};
 use crate::paths::{RunPaths, create_private_dir};
 use crate::progress::{Progress, Watcher};
-use crate::session::{self, End, Plan, PostureCheck, Stages};
+use crate::session::{self, End, Plan, Stages};
 use crate::windup::{self, Windup};
+use posture::{Required, first_missing};
+use setup::{doors, start_spec};
 
 /// A sandbox lives at most this much longer than its run's wall clock before any sweep may take it.
 const TTL_SLACK_MS: u64 = 30 * 60 * 1000;
@@ -109,57 +108,6 @@ impl Stages for Ctx<'_> {
     }
     async fn stopping(&mut self, cause: &StopCause) {
         self.apply(RunEvent::StopRequested { cause: cause.clone() }).await;
-    }
-}
-
-/// Compares the posture with what the run demands.
-struct Required<'a> {
-    spec: &'a RunSpec,
-    read_back: &'a [LayerReport],
-    outside: &'a [LayerReport],
-}
-
-impl Required<'_> {
-    /// A limit that cannot be seen from inside (no `/sys` there) holds when the host read it back.
-    fn seen_by_host(&self, layer: Layer) -> bool {
-        self.read_back
-            .iter()
-            .chain(self.outside)
-            .any(|r| r.layer == layer && r.status.is_enforced())
-    }
-}
-
-/// The first layer that does not hold and was not accepted by name.
-pub(crate) fn first_missing(spec: &RunSpec, layers: &[LayerReport]) -> Option<StopCause> {
-    layers.iter().find_map(|report| {
-        let detail = match &report.status {
-            LayerStatus::Enforced => return None,
-            LayerStatus::Degraded { reason } | LayerStatus::Absent { reason } => reason.clone(),
-        };
-        let layer = report.layer.as_str().to_owned();
-        if spec.accept_degraded.contains(&layer) {
-            return None;
-        }
-        Some(StopCause::PostureRefused { layer, detail })
-    })
-}
-
-impl PostureCheck for Required<'_> {
-    fn check(&self, probe: &Probe) -> (Vec<LayerReport>, Result<(), StopCause>) {
-        let mut layers = cofferdam_sandbox::evaluate(self.spec.engine, &self.spec.resources, probe);
-        for report in &mut layers {
-            let unseen = match report.layer {
-                Layer::MemoryLimit => probe.memory_limit.is_none(),
-                Layer::PidsLimit => probe.pids_limit.is_none(),
-                Layer::CpuLimit => probe.cpu_millis.is_none(),
-                _ => false,
-            };
-            if unseen && self.seen_by_host(report.layer) {
-                report.status = LayerStatus::Enforced;
-            }
-        }
-        let verdict = first_missing(self.spec, &layers).map_or(Ok(()), Err);
-        (layers, verdict)
     }
 }
 
@@ -352,69 +300,6 @@ async fn snapshot(ctx: &Ctx<'_>, armed: &Armed) -> Result<Snapshot, StopCause> {
         ctx.watcher.tell(Progress::Note { text });
     }
     Ok(snapshot)
-}
-
-/// Builds the doors of the run.
-fn doors(ctx: &Ctx<'_>, armed: &Armed, token: &RunToken) -> Result<Doors, HostError> {
-    let log: Arc<dyn BrokerLog> = Arc::new(ctx.facts.clone());
-    let section = &ctx.host.config.gateway;
-    let model = match gateway_config(&armed.request, section, Arc::clone(&log))? {
-        Some(config) => Some(Arc::new(ModelGateway::new(config)?)),
-        None => None,
-    };
-    let egress = EgressDoor::new(EgressConfig {
-        policy: armed.policy.clone(),
-        services: armed.services.clone(),
-        token: token.clone(),
-        gatewayed: armed
-            .request
-            .spec
-            .model
-            .iter()
-            .filter_map(|m| authority_of(&m.base_url))
-            .collect(),
-        bytes_out: ctx.spec.budgets.egress_bytes_out,
-        resolver: Arc::new(SystemResolver),
-        dialler: Arc::new(TcpDialler),
-        log,
-        limits: Limits::default(),
-    });
-    Ok(Doors { egress, model })
-}
-
-fn authority_of(base_url: &str) -> Option<Authority> {
-    let (scheme, rest) = base_url.split_once("://")?;
-    let text = rest.split('/').next()?;
-    let port = if scheme == "https" { 443 } else { 80 };
-    Authority::parse(text).or_else(|_| Authority::parse(&format!("{text}:{port}"))).ok()
-}
-
-fn start_spec(ctx: &Ctx<'_>, armed: &Armed, snapshot: &Snapshot, token: &RunToken) -> StartSpec {
-    let spec = &ctx.spec;
-    let (name, email) = snapshot.identity.clone();
-    StartSpec {
-        run: ctx.id.to_string(),
-        workspace: WorkspaceSpec {
-            base: snapshot.base.clone(),
-            bundle_ref: snapshot.bundle_ref.clone(),
-            branch: snapshot.branch.clone().unwrap_or_else(|| "work".to_owned()),
-            object_format: snapshot.object_format.clone(),
-            identity: GitIdentity { name, email },
-        },
-        agent: match (&spec.agent, &spec.model) {
-            (AgentSpec::Builtin { max_steps }, Some(model)) => AgentStart::Builtin {
-                task: spec.task.clone(),
-                dialect: model.dialect,
-                model: model.model.clone(),
-                max_steps: *max_steps,
-            },
-            (AgentSpec::Command { argv }, _) => AgentStart::Command { argv: argv.clone() },
-            // Arming refuses a built-in agent without a model; the guest refuses an empty command.
-            (AgentSpec::Builtin { .. }, None) => AgentStart::Command { argv: Vec::new() },
-        },
-        env: environment(&ctx.id, token, spec.model.as_ref(), &armed.request.env),
-        output_bytes: spec.budgets.output_bytes,
-    }
 }
 
 async fn session(

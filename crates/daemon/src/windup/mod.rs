@@ -1,0 +1,145 @@
+//! Winding a run up: collect, search for secrets, tear down, judge, settle, clean up.
+//!
+//! The order is fixed: work is brought to safety before anything is removed, the search comes before
+//! what it searches is gone, and the verdict and the terminal state are stored together.
+
+mod collect;
+mod search;
+mod teardown;
+
+use std::path::Path;
+use std::time::Duration;
+
+use cofferdam_ledger::{Appended, Beat, Settlement};
+use cofferdam_run::fact::{Fact, StopCause, TeardownOutcome};
+use cofferdam_run::limits::Spend;
+use cofferdam_run::{ObjectId, Record, RunEvent};
+use cofferdam_sandbox::Control;
+use cofferdam_workspace::Snapshot;
+
+use crate::arm::Armed;
+use crate::error::HostError;
+use crate::monitor::LEASE_TTL_MS;
+use crate::session::End;
+use crate::supervise::{Ctx, RunReport, end_sandbox};
+
+pub(crate) use collect::keep_bundle;
+
+/// After the link is closed the guest ends by itself within this time, or is killed.
+const EXIT_GRACE: Duration = Duration::from_secs(3);
+/// Bytes of the end of the guest's log that the record keeps when a session ended badly.
+const LAST_WORDS_BYTES: usize = 1_500;
+
+/// What there is to wind up.
+#[derive(Default)]
+pub(crate) struct Windup {
+    pub(crate) snapshot: Option<Snapshot>,
+    /// The started sandbox.
+    pub(crate) control: Option<Box<dyn Control>>,
+    /// It was torn down already, unstarted.
+    pub(crate) torn: Option<TeardownOutcome>,
+    /// Creating or starting it failed half-way: ask the engine what there is.
+    pub(crate) sweep: bool,
+    pub(crate) end: Option<End>,
+    /// Work could not be saved: removing the sandbox would lose it for good.
+    pub(crate) unsaved: Option<String>,
+    /// What was fetched.
+    pub(crate) heads: Vec<ObjectId>,
+    pub(crate) spend: Option<Spend>,
+}
+
+/// Brings everything to its end and stores the verdict.
+pub(crate) async fn finish(
+    ctx: &Ctx<'_>,
+    armed: &Armed,
+    mut windup: Windup,
+) -> Result<RunReport, HostError> {
+    ctx.apply(RunEvent::CollectStarted).await;
+    if let Some(control) = &mut windup.control {
+        let exit = end_sandbox(control, EXIT_GRACE).await;
+        ctx.facts.host(Fact::SandboxEnded { exit: exit.code, oom_killed: exit.oom_killed }).await;
+    }
+    if windup.control.is_some() && explains_itself(&windup) {
+        last_words(ctx).await;
+    }
+    collect::collect(ctx, armed, &mut windup).await;
+    let canary = search::search(ctx, armed, &windup).await;
+    let unsaved = windup.unsaved.is_some();
+    teardown::teardown(ctx, armed, &mut windup).await;
+    if let Some(spend) = windup.spend.take() {
+        ctx.facts.host(Fact::Spent { spend }).await;
+    }
+    ctx.facts.host(canary).await;
+    let unwritten = ctx.facts.flush().await;
+    let record = settle(ctx, unwritten).await?;
+    // The record is durable: what is left of the run directory is scratch, unless work is still in it.
+    if !unsaved && let Err(error) = std::fs::remove_dir_all(ctx.paths.dir()) {
+        tracing::warn!(run = %ctx.id, error = %error, "run directory not removed; sweep will");
+    }
+    Ok(RunReport { run: ctx.id.clone(), record })
+}
+
+/// True when the end of the guest's log may say why the session ended as it did.
+fn explains_itself(windup: &Windup) -> bool {
+    let stop = windup.end.as_ref().map(|end| end.stop.as_ref());
+    matches!(
+        stop,
+        None | Some(Some(
+            StopCause::LinkLost
+                | StopCause::NoHello
+                | StopCause::Protocol { .. }
+                | StopCause::GuestFailed { .. }
+        ))
+    )
+}
+
+/// Keeps the end of the guest's log, which goes with the run directory otherwise.
+async fn last_words(ctx: &Ctx<'_>) {
+    let Ok(log) = tokio::fs::read(ctx.paths.guest_log()).await else { return };
+    let tail = &log[log.len().saturating_sub(LAST_WORDS_BYTES)..];
+    let text = crate::text::line(&String::from_utf8_lossy(tail), LAST_WORDS_BYTES);
+    if !text.trim().is_empty() {
+        let text = format!("the guest's log ends (a claim): {text}");
+        ctx.facts.host(Fact::Note { text }).await;
+    }
+}
+
+/// Judges and seals. When facts could not be written the record says so rather than look whole.
+async fn settle(ctx: &Ctx<'_>, unwritten: Option<String>) -> Result<Record, HostError> {
+    let ledger = &ctx.host.ledger;
+    let now = || ctx.host.clock.now();
+    // Judging needs a valid lease: a long teardown may have outlived the last heartbeat.
+    if let Beat::Lost(_) = ledger.heartbeat(&ctx.id, ctx.epoch, now(), LEASE_TTL_MS).await? {
+        return Err(HostError::TakenOver(ctx.id.clone()));
+    }
+    if let Some(detail) = unwritten {
+        let fact = Fact::Stopped { cause: StopCause::HostError { detail } };
+        if let Appended::Lost(_) = ledger.append_fact(&ctx.id, ctx.epoch, now(), fact).await? {
+            return Err(HostError::TakenOver(ctx.id.clone()));
+        }
+    }
+    let mut settled = ledger.settle(&ctx.id, ctx.epoch, now()).await?;
+    if let Settlement::Illegal(error) = &settled {
+        // A transition on the way here could not be stored (a full disk, say): make up for it.
+        let detail = format!("transitions were missing: {error}");
+        ctx.apply(RunEvent::StopRequested { cause: StopCause::HostError { detail } }).await;
+        ctx.apply(RunEvent::CollectStarted).await;
+        settled = ledger.settle(&ctx.id, ctx.epoch, now()).await?;
+    }
+    match settled {
+        Settlement::Done { record, .. } => Ok(*record),
+        Settlement::Lost(_) => Err(HostError::TakenOver(ctx.id.clone())),
+        Settlement::Illegal(error) => {
+            Err(HostError::Internal(format!("the run could not be settled: {error}")))
+        }
+    }
+}
+
+/// Removes a directory of ours and everything in it, when it is there.
+pub(crate) fn remove_dir(place: &Path) -> std::io::Result<bool> {
+    match std::fs::remove_dir_all(place) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
