@@ -62,6 +62,11 @@ pub enum RunEvent {
         /// The budgets from now on.
         budgets: Budgets,
     },
+    /// A person lets a waiting attempt begin now.
+    Hastened {
+        /// Who.
+        by: String,
+    },
     /// The agent ended by itself.
     AgentEnded,
     /// The host stops it.
@@ -106,6 +111,7 @@ impl RunEvent {
             Self::BudgetReached { .. } => "budget_reached",
             Self::Resumed { .. } => "resumed",
             Self::Extended { .. } => "extended",
+            Self::Hastened { .. } => "hastened",
             Self::AgentEnded => "agent_ended",
             Self::StopRequested { .. } => "stop_requested",
             Self::CancelRequested { .. } => "cancel_requested",
@@ -123,6 +129,7 @@ impl RunEvent {
             Self::ApprovalDecided { .. }
             | Self::Resumed { .. }
             | Self::Extended { .. }
+            | Self::Hastened { .. }
             | Self::CancelRequested { .. } => false,
             Self::Claimed { .. }
             | Self::SandboxIdentified { .. }

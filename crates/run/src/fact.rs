@@ -112,6 +112,9 @@ pub enum Fact {
         bytes_out: u64,
         /// Bytes of the answer.
         bytes_in: u64,
+        /// How long the provider asked to wait before another call, milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
     },
     /// More facts of one kind happened than the record keeps; the rest was counted.
     Truncated {

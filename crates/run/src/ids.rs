@@ -107,6 +107,45 @@ text_id!(
     |t| t.strip_prefix("sha256:").is_some_and(|h| is_hex(h, 64))
 );
 
+macro_rules! prefixed_ids {
+    ($($(#[$doc:meta])* $name:ident $prefix:literal $kind:literal;)*) => {$(
+        text_id!(
+            $(#[$doc])*
+            $name,
+            $kind,
+            |t| t.strip_prefix(concat!($prefix, "-")).is_some_and(|rest| is_base32(rest, 8))
+        );
+
+        impl $name {
+            /// What every id of this kind begins with, before the hyphen.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// Mints an id from five random bytes.
+            #[must_use]
+            pub fn from_entropy(bytes: [u8; 5]) -> Self {
+                Self(format!(concat!($prefix, "-{}"), base32(&bytes)))
+            }
+        }
+    )*};
+}
+
+prefixed_ids! {
+    /// A project: one checkout that work is done for, for example `prj-7k2m9qxc`.
+    ProjectId "prj" "project id";
+    /// A thread: turns of work that follow one another.
+    ThreadId "thr" "thread id";
+    /// A task: what somebody wants done. Its attempts are runs.
+    TaskId "tsk" "task id";
+    /// A named agent profile.
+    AgentId "agt" "agent id";
+    /// A named policy.
+    PolicyId "pol" "policy id";
+    /// A question that waits for a person's decision.
+    ApprovalId "apr" "approval id";
+    /// A schedule.
+    ScheduleId "sch" "schedule id";
+}
+
 fn base32(bytes: &[u8]) -> String {
     let mut out = String::new();
     let (mut acc, mut bits) = (0u32, 0u32);
@@ -122,6 +161,15 @@ fn base32(bytes: &[u8]) -> String {
 }
 
 impl RunId {
+    /// The id of a task's next attempt: follows from the task and the number, so that a repeated
+    /// write makes the same one. `salt` counts up while the id is taken.
+    #[must_use]
+    pub fn of_attempt(task: &TaskId, attempt: u32, salt: u32) -> Self {
+        use sha2::Digest as _;
+        let hash = sha2::Sha256::digest(format!("attempt\n{task}\n{attempt}\n{salt}").as_bytes());
+        Self(base32(&hash[..5]))
+    }
+
     /// Mints an id from five random bytes.
     #[must_use]
     pub fn from_entropy(bytes: [u8; 5]) -> Self {

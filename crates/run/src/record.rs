@@ -100,6 +100,12 @@ pub fn record_schema() -> Value {
     schemars::schema_for!(Record).to_value()
 }
 
+/// The value as canonical JSON: the one text that it is hashed as.
+#[must_use]
+pub fn canonical_json(value: &Value) -> String {
+    canonical::to_string(value)
+}
+
 fn start_of_chain(run: &RunId) -> Digest {
     Digest::of(format!("{RECORD_SCHEMA}\n{run}").as_bytes())
 }

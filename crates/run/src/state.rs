@@ -57,6 +57,25 @@ pub struct Ask {
     pub text: String,
 }
 
+/// Why a queued run is not to be taken yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Due {
+    /// From this instant on it may be claimed.
+    pub at: TimestampMs,
+    /// Why not before.
+    pub why: Wait,
+}
+
+/// What a queued run waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// The attempt before failed; the pause grows with each failure.
+    Backoff,
+    /// The model's provider asked for patience. Not a failure.
+    RateLimit,
+}
+
 /// How far the agent had come when a run began to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -113,7 +132,11 @@ pub enum Ending {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
     /// Armed and durable; nobody works on it.
-    Queued,
+    Queued {
+        /// Not before this; `None`: as soon as somebody has room for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        due: Option<Due>,
+    },
     /// Somebody makes the snapshot and the sandbox.
     Preparing {
         /// Who.
@@ -283,6 +306,11 @@ impl FromStr for StateName {
 pub enum Waker {
     /// Whoever claims it next.
     Claim,
+    /// Whoever claims it first from this instant on. It is stored, so no timer can be lost.
+    Clock {
+        /// When.
+        at: TimestampMs,
+    },
     /// Its owner; past the deadline whoever reconciles expired leases.
     Owner {
         /// Expiry of the lease.
@@ -304,7 +332,51 @@ pub enum Waker {
     },
 }
 
+/// What a person can always do about a run that is not over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// Stop it.
+    Cancel,
+    /// Let a waiting attempt begin now.
+    Hasten,
+    /// Answer its question.
+    Decide {
+        /// The question.
+        ask: String,
+    },
+    /// Let it go on, with more or as it is.
+    Extend {
+        /// The budget that was reached.
+        budget: String,
+    },
+}
+
 impl State {
+    /// What a person can do; empty exactly for terminal states.
+    #[must_use]
+    pub fn exits(&self) -> Vec<Exit> {
+        match self {
+            Self::Queued { due: None }
+            | Self::Preparing { .. }
+            | Self::Planning { .. }
+            | Self::Executing { .. }
+            | Self::Collecting { .. } => vec![Exit::Cancel],
+            Self::Queued { due: Some(_) } => vec![Exit::Cancel, Exit::Hasten],
+            Self::AwaitingApproval { ask, .. } => {
+                vec![Exit::Cancel, Exit::Decide { ask: ask.id.clone() }]
+            }
+            Self::Paused { budget, ask, .. } => {
+                let mut exits = vec![Exit::Cancel, Exit::Extend { budget: budget.clone() }];
+                exits.extend(ask.as_ref().map(|ask| Exit::Decide { ask: ask.id.clone() }));
+                exits
+            }
+            Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::DeadLetter { .. }
+            | Self::Cancelled { .. } => Vec::new(),
+        }
+    }
+
     /// True for states that nothing leaves.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
@@ -330,7 +402,7 @@ impl State {
             | Self::AwaitingApproval { lease, .. }
             | Self::Paused { lease, .. }
             | Self::Collecting { lease, .. } => Some(lease),
-            Self::Queued
+            Self::Queued { .. }
             | Self::Completed { .. }
             | Self::Failed { .. }
             | Self::DeadLetter { .. }
@@ -348,7 +420,7 @@ impl State {
             | Self::AwaitingApproval { lease, .. }
             | Self::Paused { lease, .. }
             | Self::Collecting { lease, .. } => *lease = new,
-            Self::Queued
+            Self::Queued { .. }
             | Self::Completed { .. }
             | Self::Failed { .. }
             | Self::DeadLetter { .. }
@@ -367,7 +439,7 @@ impl State {
             | Self::AwaitingApproval { sandbox, .. }
             | Self::Paused { sandbox, .. } => Some(sandbox),
             Self::Collecting { sandbox, .. } => sandbox.as_deref(),
-            Self::Queued
+            Self::Queued { .. }
             | Self::Completed { .. }
             | Self::Failed { .. }
             | Self::DeadLetter { .. }
@@ -383,7 +455,7 @@ impl State {
             | Self::Failed { verdict }
             | Self::DeadLetter { verdict }
             | Self::Cancelled { verdict } => Some(verdict),
-            Self::Queued
+            Self::Queued { .. }
             | Self::Preparing { .. }
             | Self::Planning { .. }
             | Self::Executing { .. }
@@ -397,7 +469,8 @@ impl State {
     #[must_use]
     pub fn waker(&self) -> Option<Waker> {
         match self {
-            Self::Queued => Some(Waker::Claim),
+            Self::Queued { due: None } => Some(Waker::Claim),
+            Self::Queued { due: Some(due) } => Some(Waker::Clock { at: due.at }),
             Self::Preparing { lease, .. }
             | Self::Planning { lease, .. }
             | Self::Executing { lease, .. }
@@ -468,7 +541,14 @@ impl Run {
     /// A run that was just armed.
     #[must_use]
     pub fn new(id: RunId, spec: RunSpec, created_at: TimestampMs) -> Self {
-        Self { id, spec, state: State::Queued, cancel: None, created_at, updated_at: created_at }
+        Self {
+            id,
+            spec,
+            state: State::Queued { due: None },
+            cancel: None,
+            created_at,
+            updated_at: created_at,
+        }
     }
 
     /// Checks what storage gave back, because a decoded state has not come through `step`.
@@ -488,7 +568,7 @@ impl Run {
                 agree(state, verdict, Outcome::Failed)?;
             }
             State::Cancelled { verdict } => agree(state, verdict, Outcome::Cancelled)?,
-            State::Queued
+            State::Queued { .. }
             | State::Preparing { .. }
             | State::Planning { .. }
             | State::Executing { .. }

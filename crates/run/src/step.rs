@@ -35,6 +35,12 @@ pub enum StepError {
         /// Until when.
         until: TimestampMs,
     },
+    /// It waits.
+    #[error("the run waits until {until}", until = .until.0)]
+    NotDue {
+        /// Until when.
+        until: TimestampMs,
+    },
     /// A claim must start a fresh epoch.
     #[error("a claim needs an epoch above {current}, not {offered}")]
     StaleEpoch {
@@ -109,6 +115,7 @@ pub fn step(run: Run, event: RunEvent, at: TimestampMs) -> Result<(Run, Vec<Acti
             budgets = Some(extended);
             person::resumed(&context, state)?
         }
+        RunEvent::Hastened { by: _ } => person::hastened(&context, state)?,
         RunEvent::CancelRequested { by } => {
             let (state, first, actions) = person::cancel_requested(&context, state, by);
             cancel = cancel.or(Some(first));

@@ -24,6 +24,7 @@ pub(super) struct Call {
     request: String,
     model: String,
     status: u16,
+    retry_after_ms: Option<u64>,
     refusal: Option<&'static str>,
     bytes_out: u64,
     bytes_in: u64,
@@ -40,6 +41,7 @@ impl Call {
             request: shown(&format!("{method} {path}")),
             model: String::new(),
             status: GUEST_GONE,
+            retry_after_ms: None,
             refusal: None,
             bytes_out: 0,
             bytes_in: 0,
@@ -59,6 +61,11 @@ impl Call {
 
     pub(super) fn answered(&mut self, status: u16) {
         self.status = status;
+    }
+
+    /// How long the provider asks to wait before another call.
+    pub(super) fn asked_to_wait(&mut self, retry_after_ms: Option<u64>) {
+        self.retry_after_ms = retry_after_ms;
     }
 
     pub(super) fn refused(&mut self, refusal: &Refusal) {
@@ -135,6 +142,7 @@ impl Drop for Call {
             usage: std::mem::take(&mut self.usage),
             bytes_out: self.bytes_out,
             bytes_in: self.bytes_in,
+            retry_after_ms: self.retry_after_ms,
         };
         self.shared.fact(fact);
     }

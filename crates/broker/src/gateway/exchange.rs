@@ -222,11 +222,13 @@ async fn answer(
         return refuse(&mut call, &Refusal::new(502, codes::BROKEN, text));
     }
     let head = headers::answer(response.headers(), &call.shared.key);
+    let asked = headers::retry_after_ms(response.headers());
     let (text, complete) = error_body(&call, response).await;
     if complete {
         lease.give_back();
     }
     call.answered(status.as_u16());
+    call.asked_to_wait(asked);
     call.answer_bytes(text.len());
     let mut answer = whole(status, text);
     *answer.headers_mut() = head;

@@ -46,6 +46,18 @@ const ANSWER: [&str; 8] = [
 /// Prefixes of answer headers that clients use.
 const ANSWER_PREFIXES: [&str; 2] = ["anthropic-ratelimit-", "x-ratelimit-"];
 
+/// Longest time that an answer can ask to wait, milliseconds. A longer one counts as this long.
+const MAX_RETRY_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// How long the provider asks to wait before another call; `None` when it names no number. A date
+/// is not read: it needs the provider's clock to agree with ours.
+pub(super) fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+    number("retry-after-ms")
+        .or_else(|| number("retry-after").map(|seconds| seconds.saturating_mul(1_000)))
+        .map(|ms| ms.min(MAX_RETRY_AFTER_MS))
+}
+
 /// A key with bytes that no header can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnusableKey;
@@ -182,6 +194,17 @@ mod tests {
             sent["anthropic-beta"],
             "claude-code-20250219,interleaved-thinking-2025-05-14,effort-2025-11-24"
         );
+    }
+
+    #[test]
+    fn the_time_to_wait_is_read_as_a_bounded_number() {
+        let of = |pairs: &[(&'static str, &'static str)]| retry_after_ms(&map(pairs));
+        assert_eq!(of(&[("retry-after", "7")]), Some(7_000));
+        assert_eq!(of(&[("retry-after", "7"), ("retry-after-ms", "250")]), Some(250));
+        assert_eq!(of(&[("retry-after", "18446744073709551615")]), Some(MAX_RETRY_AFTER_MS));
+        assert_eq!(of(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")]), None);
+        assert_eq!(of(&[("retry-after", "-1")]), None);
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

@@ -87,6 +87,7 @@ pub(crate) async fn spend_adds_up_while_the_run_goes_on(store: AnyStore) {
         usage: Spend { input_tokens: tokens, micro_usd: usd, ..Default::default() },
         bytes_out: 1,
         bytes_in: 1,
+        retry_after_ms: None,
     };
     for fact in
         [call(10, None, None), call(5, Some(7), None), call(99, Some(99), Some("MODEL-001"))]

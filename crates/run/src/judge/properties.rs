@@ -50,6 +50,7 @@ fn irrelevant() -> impl Strategy<Value = Fact> {
             usage: Spend::default(),
             bytes_out: 1,
             bytes_in: 1,
+            retry_after_ms: None,
         },
     ])
 }

@@ -25,7 +25,7 @@ pub(super) fn decided(context: &Context<'_>, state: State, asked: String, approv
             Ok((state, vec![Action::TellAgent { ask: asked, approved }]))
         }
         State::AwaitingApproval { .. } | State::Paused { .. } => Err(StepError::NotAsked { asked }),
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }
@@ -50,11 +50,27 @@ pub(super) fn resumed(context: &Context<'_>, state: State) -> Next {
             };
             Ok((state, vec![Action::ResumeAgent]))
         }
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }
         | State::AwaitingApproval { .. }
+        | State::Collecting { .. }
+        | State::Completed { .. }
+        | State::Failed { .. }
+        | State::DeadLetter { .. }
+        | State::Cancelled { .. } => Err(context.illegal(&state)),
+    }
+}
+
+pub(super) fn hastened(context: &Context<'_>, state: State) -> Next {
+    match state {
+        State::Queued { .. } => Ok((State::Queued { due: None }, Vec::new())),
+        State::Preparing { .. }
+        | State::Planning { .. }
+        | State::Executing { .. }
+        | State::AwaitingApproval { .. }
+        | State::Paused { .. }
         | State::Collecting { .. }
         | State::Completed { .. }
         | State::Failed { .. }
@@ -71,7 +87,7 @@ pub(super) fn cancel_requested(
 ) -> (State, CancelRequest, Vec<Action>) {
     let request = CancelRequest { by, at: context.at };
     match state {
-        State::Queued => {
+        State::Queued { .. } => {
             // Nothing exists yet that would have to be wound up.
             let verdict = judge(&[Fact::Stopped { cause: StopCause::Cancelled }]);
             (State::Cancelled { verdict }, request, Vec::new())

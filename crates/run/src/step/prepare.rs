@@ -13,6 +13,11 @@ pub(super) fn claimed(context: &Context<'_>, state: State, lease: Lease) -> Next
     if lease.epoch <= current {
         return Err(StepError::StaleEpoch { current, offered: lease.epoch });
     }
+    if let State::Queued { due: Some(due) } = &state
+        && context.at < due.at
+    {
+        return Err(StepError::NotDue { until: due.at });
+    }
     match state.lease() {
         None => {
             // Terminal states never get here, so no lease means queued.
@@ -41,7 +46,7 @@ pub(super) fn sandbox_identified(context: &Context<'_>, state: State, sandbox: S
             let sandbox = Some(sandbox);
             Ok((State::Collecting { lease, sandbox, ending, carrying_since }, actions))
         }
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }
@@ -61,7 +66,7 @@ pub(super) fn guest_ready(context: &Context<'_>, state: State) -> Next {
             let stage = Preparation::Ready { sandbox };
             Ok((State::Preparing { lease, stage }, vec![Action::StartAgent]))
         }
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }
@@ -85,7 +90,7 @@ pub(super) fn agent_started(context: &Context<'_>, state: State) -> Next {
             };
             Ok((state, Vec::new()))
         }
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }

@@ -11,7 +11,7 @@ use crate::ids::TimestampMs;
 use crate::judge::judge;
 use crate::limits::Budgets;
 use crate::spec::{AgentSpec, Mode};
-use crate::state::{Ask, Run, State, StateName};
+use crate::state::{Ask, Due, Exit, Run, State, StateName, Wait};
 use crate::verdict::{Cause, Outcome, Verdict};
 
 fn run(mode: Mode) -> Run {
@@ -84,6 +84,7 @@ fn one_of_each() -> Vec<Run> {
         vec![RunEvent::AgentEnded, RunEvent::CollectStarted],
     ];
     runs.extend(more.into_iter().map(|events| live(executing.clone(), events).0));
+    runs.push(Run { spec: spec(Mode::Supervised), ..waiting(10) });
     runs
 }
 
@@ -278,6 +279,44 @@ fn every_state_that_is_not_terminal_can_be_cancelled_and_then_settled() {
     }
 }
 
+/// A run whose attempt before failed.
+fn waiting(until: u64) -> Run {
+    let due = Due { at: TimestampMs(until), why: Wait::Backoff };
+    Run { state: State::Queued { due: Some(due) }, ..run(Mode::Unattended) }
+}
+
+#[test]
+fn a_waiting_attempt_is_claimed_when_it_is_due_or_when_a_person_says_so() {
+    let early = step(waiting(11), claimed(1), TimestampMs(10));
+    assert_eq!(early, Err(StepError::NotDue { until: TimestampMs(11) }));
+    assert!(step(waiting(10), claimed(1), TimestampMs(10)).is_ok());
+    let (now, _) = live(waiting(11), [RunEvent::Hastened { by: "ada".into() }, claimed(1)]);
+    assert_eq!(now.state.name(), StateName::Preparing);
+}
+
+#[test]
+fn every_exit_of_every_state_leads_somewhere() {
+    for run in one_of_each() {
+        let from = run.state.clone();
+        assert!(from.exits().contains(&Exit::Cancel), "{}", from.name());
+        for exit in from.exits() {
+            let event = match exit {
+                Exit::Cancel => cancel(),
+                Exit::Hasten => RunEvent::Hastened { by: "ada".into() },
+                Exit::Decide { ask } => decided(&ask),
+                Exit::Extend { .. } => {
+                    RunEvent::Extended { by: "ada".into(), budgets: Budgets::default() }
+                }
+            };
+            assert!(!event.needs_owner(), "{} needs a lease", event.name());
+            let (after, _) = live(run.clone(), [event]);
+            assert!(after.state != from || after.cancel.is_some(), "{}", from.name());
+        }
+    }
+    let over = live(run(Mode::Unattended), [cancel()]).0;
+    assert_eq!(over.state.exits(), []);
+}
+
 #[test]
 fn every_state_that_is_not_terminal_names_its_waker() {
     let runs = one_of_each();
@@ -324,6 +363,7 @@ fn any_event() -> impl Strategy<Value = RunEvent> {
         1 => Just(budget("tokens")),
         1 => Just(RunEvent::Resumed { by: "ada".into() }),
         1 => Just(RunEvent::Extended { by: "ada".into(), budgets: Budgets::default() }),
+        1 => Just(RunEvent::Hastened { by: "ada".into() }),
         1 => Just(RunEvent::AgentEnded),
         1 => any_cause().prop_map(stop),
         1 => Just(cancel()),

@@ -16,7 +16,7 @@ pub(super) fn can_still_be_stopped(state: &State) -> bool {
         | State::Executing { .. }
         | State::AwaitingApproval { .. }
         | State::Paused { .. } => true,
-        State::Queued
+        State::Queued { .. }
         | State::Collecting { .. }
         | State::Completed { .. }
         | State::Failed { .. }
@@ -92,7 +92,7 @@ pub(super) fn stopped(context: &Context<'_>, state: State, cause: StopCause) -> 
             let ending = Ending::Stopped { cause: first };
             Ok((State::Collecting { lease, sandbox, ending, carrying_since }, actions))
         }
-        State::Queued
+        State::Queued { .. }
         | State::Completed { .. }
         | State::Failed { .. }
         | State::DeadLetter { .. }
@@ -120,7 +120,7 @@ pub(super) fn collect_started(context: &Context<'_>, state: State) -> Next {
             let carrying_since = Some(context.at);
             Ok((State::Collecting { lease, sandbox, ending, carrying_since }, Vec::new()))
         }
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }
@@ -137,7 +137,7 @@ pub(super) fn collect_started(context: &Context<'_>, state: State) -> Next {
 pub(super) fn settled(context: &Context<'_>, state: State, verdict: Verdict) -> Next {
     let ending = match &state {
         State::Collecting { ending, .. } => ending,
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }
@@ -165,7 +165,7 @@ pub(super) fn settled(context: &Context<'_>, state: State, verdict: Verdict) -> 
 pub(super) fn given_up(context: &Context<'_>, state: State, verdict: Verdict) -> Next {
     match &state {
         State::Collecting { .. } => {}
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Planning { .. }
         | State::Executing { .. }

@@ -10,7 +10,7 @@ use crate::state::{Ask, Ending, Phase, State, Supervised};
 pub(super) fn plan_made(context: &Context<'_>, state: State) -> Next {
     match state {
         State::Planning { lease, sandbox } => Ok((State::Executing { lease, sandbox }, Vec::new())),
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Executing { .. }
         | State::AwaitingApproval { .. }
@@ -27,7 +27,7 @@ pub(super) fn approval_asked(context: &Context<'_>, state: State, ask: Ask) -> N
     let (lease, sandbox, then) = match state {
         State::Planning { lease, sandbox } => (lease, sandbox, Phase::Planning),
         State::Executing { lease, sandbox } => (lease, sandbox, Phase::Executing),
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::AwaitingApproval { .. }
         | State::Paused { .. }
@@ -55,7 +55,7 @@ pub(super) fn budget_reached(context: &Context<'_>, state: State, budget: String
         // A second budget ran out while a person thinks about the first: it already waits.
         State::Paused { .. } => return Ok((state, Vec::new())),
         // Before the agent there is nothing to extend, after it nothing to pause.
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Collecting { .. }
         | State::Completed { .. }
@@ -87,7 +87,7 @@ pub(super) fn agent_ended(context: &Context<'_>, state: State) -> Next {
         }
         // The agent that was asked to stop has stopped.
         State::Collecting { .. } => Ok((state, Vec::new())),
-        State::Queued
+        State::Queued { .. }
         | State::Preparing { .. }
         | State::Completed { .. }
         | State::Failed { .. }

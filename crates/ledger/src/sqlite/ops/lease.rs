@@ -25,7 +25,9 @@ pub(in crate::sqlite) fn claim(
     let next = match step(loaded.run.clone(), event.clone(), now) {
         // The actions follow from the state, which the new owner reads.
         Ok((next, _actions)) => next,
-        Err(StepError::LeaseHeld { .. } | StepError::Illegal { .. }) => return Ok(None),
+        Err(
+            StepError::LeaseHeld { .. } | StepError::NotDue { .. } | StepError::Illegal { .. },
+        ) => return Ok(None),
         Err(
             StepError::StaleEpoch { .. }
             | StepError::NotAsked { .. }
