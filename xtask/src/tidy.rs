@@ -29,8 +29,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "cli",
-        &["run", "policy", "wire", "link", "ledger", "workspace", "sandbox", "broker", "daemon"],
+        &[
+            "run",
+            "policy",
+            "wire",
+            "link",
+            "ledger",
+            "workspace",
+            "sandbox",
+            "broker",
+            "daemon",
+            "api",
+        ],
     ),
+    ("api", &["run", "ledger", "sandbox", "workspace", "daemon"]),
     ("testkit", &["run", "wire"]),
 ];
 
@@ -233,7 +245,7 @@ fn dependencies(problems: &mut Vec<String>) -> anyhow::Result<()> {
 /// Prefixes of codes that a person can meet; each code has a page in docs/errors.
 const CODE_PREFIXES: &[&str] = &[
     "EGRESS", "MODEL", "GIT", "WORK", "SANDBOX", "DOCKER", "NATIVE", "RUN", "LEDGER", "CONFIG",
-    "GUEST", "AGENT", "HOST", "RECORD",
+    "GUEST", "AGENT", "HOST", "RECORD", "API",
 ];
 
 fn codes_in(text: &str) -> BTreeSet<String> {

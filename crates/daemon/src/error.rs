@@ -67,6 +67,9 @@ pub enum HostError {
     /// The data directory would travel into the sandbox.
     #[error("the data directory {0} lies in the checkout and would travel into the sandbox")]
     DataInCheckout(String),
+    /// A variable that is to be passed in is not there.
+    #[error("the variable {0} is to be passed in and is not set")]
+    NoVariable(String),
     /// A mistake of Cofferdam's own.
     #[error("{0}")]
     Internal(String),
@@ -101,6 +104,7 @@ impl HostError {
             Self::TakenOver(_) => "HOST-007",
             Self::Internal(_) => "HOST-008",
             Self::DataInCheckout(_) => "HOST-009",
+            Self::NoVariable(_) => "HOST-010",
         }
     }
 

@@ -94,6 +94,12 @@ impl Host {
         &self.ledger
     }
 
+    /// Now, by the clock of this host.
+    #[must_use]
+    pub fn now(&self) -> cofferdam_run::TimestampMs {
+        self.clock.now()
+    }
+
     /// The configuration.
     #[must_use]
     pub fn config(&self) -> &Config {

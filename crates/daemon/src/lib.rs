@@ -22,6 +22,7 @@ mod session;
 pub mod supervise;
 pub mod text;
 mod windup;
+pub mod wish;
 
 pub use arm::{Armed, RunRequest};
 pub use error::HostError;

@@ -171,7 +171,7 @@ impl fmt::Debug for Running {
 
 /// Control over a started sandbox.
 #[async_trait]
-pub trait Control: Send {
+pub trait Control: Send + Sync {
     /// Waits for the end of its first process. Safe to cancel and to call again.
     async fn wait(&mut self) -> SandboxExit;
     /// Kills everything in it. Nothing happens when it has ended.
