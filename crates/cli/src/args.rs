@@ -225,6 +225,15 @@ pub(crate) struct RunArgs {
     /// Cores.
     #[arg(long)]
     pub(crate) cpus: Option<f64>,
+    /// Processor time of all processes together, for example 30m.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) cpu_time: Option<String>,
+    /// Bytes that the work may take on the disk, for example 20G.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) work_size: Option<String>,
+    /// Files and directories of the work.
+    #[arg(long, value_name = "N")]
+    pub(crate) work_files: Option<u64>,
     /// Run although these posture layers do not hold (names, separated by commas).
     #[arg(long, value_delimiter = ',', value_name = "LAYER")]
     pub(crate) accept_degraded: Vec<String>,

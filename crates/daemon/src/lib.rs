@@ -21,8 +21,8 @@ pub mod reconcile;
 mod session;
 pub mod supervise;
 pub mod text;
+mod watch;
 mod windup;
-pub mod wish;
 
 pub use arm::{Armed, RunRequest};
 pub use error::HostError;

@@ -81,7 +81,7 @@ fn with_arguments(mut config: Config, args: &RunArgs) -> Result<Config, CliError
     macro_rules! take {
         ($($field:ident),*) => { $( if let Some(value) = &args.$field { run.$field = Some(value.clone()); } )* };
     }
-    take!(model, wall_clock, tokens, money, max_steps, memory, pids, cpus);
+    take!(model, wall_clock, tokens, money, max_steps, memory, pids, cpus, cpu_time, work_size, work_files);
     run.accept_degraded.extend(args.accept_degraded.iter().cloned());
     config.egress.allow.extend(args.allow.iter().cloned());
     config.egress.deny.extend(args.deny.iter().cloned());

@@ -108,6 +108,14 @@ pub struct RunSection {
     pub cpus: Option<f64>,
     /// Size of `/tmp`.
     pub tmp: Option<String>,
+    /// Bytes that the work volume may take on the disk, such as `20GiB`.
+    pub work_size: Option<String>,
+    /// Files and directories that it may hold.
+    pub work_files: Option<u64>,
+    /// Processor time of all processes together, such as `30m`.
+    pub cpu_time: Option<String>,
+    /// Space of the host's disk that no run may use up, such as `1GiB`.
+    pub disk_floor: Option<String>,
     /// Layers that may be missing.
     pub accept_degraded: Vec<String>,
 }
@@ -238,6 +246,7 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         self.resources()?;
         self.budgets()?;
+        self.disk_floor()?;
         self.salvage_ms()?;
         if self.run.max_steps == Some(0) {
             return Err(ConfigError::value("run.max_steps", "must be more than zero"));
@@ -270,6 +279,12 @@ impl Config {
         }
         if let Some(text) = &self.run.tmp {
             resources.tmp_bytes = bytes("run.tmp", text, 1 << 20)?;
+        }
+        if let Some(text) = &self.run.work_size {
+            resources.work_bytes = work_size("run.work_size", text)?;
+        }
+        if let Some(files) = self.run.work_files {
+            resources.work_files = work_files("run.work_files", files)?;
         }
         if let Some(pids) = self.run.pids {
             if !(16..=65_536).contains(&pids) {
@@ -311,6 +326,9 @@ impl Config {
             let money = parse_micro_usd(text).map_err(|m| ConfigError::value("run.money", m))?;
             budgets.micro_usd = Some(positive("run.money", money)?);
         }
+        if let Some(text) = &self.run.cpu_time {
+            budgets.cpu_ms = Some(cpu_time("run.cpu_time", text)?);
+        }
         if let Some(text) = &self.run.egress_bytes_out {
             budgets.egress_bytes_out = bytes("run.egress_bytes_out", text, 0)?;
         }
@@ -318,6 +336,14 @@ impl Config {
             budgets.output_bytes = bytes("run.output", text, 1024)?;
         }
         Ok(budgets)
+    }
+
+    /// Space of the host's disk that no run may use up, bytes; `None` for the default.
+    ///
+    /// # Errors
+    /// No size.
+    pub fn disk_floor(&self) -> Result<Option<u64>, ConfigError> {
+        self.run.disk_floor.as_deref().map(|text| bytes("run.disk_floor", text, 0)).transpose()
     }
 
     /// How long salvaged work is kept, milliseconds.
@@ -338,6 +364,37 @@ pub fn wall_clock(key: &str, text: &str) -> Result<u64, ConfigError> {
     let ms = parse_duration_ms(text).map_err(|m| ConfigError::value(key, m))?;
     if !(1_000..=24 * 3_600_000).contains(&ms) {
         return Err(ConfigError::value(key, "use 1s to 24h"));
+    }
+    Ok(ms)
+}
+
+/// Bytes that the work volume may take.
+///
+/// # Errors
+/// No size, or too small for any repository.
+pub fn work_size(key: &str, text: &str) -> Result<u64, ConfigError> {
+    bytes(key, text, 16 << 20)
+}
+
+/// Files that the work volume may hold.
+///
+/// # Errors
+/// Too few for any repository.
+pub fn work_files(key: &str, files: u64) -> Result<u64, ConfigError> {
+    if files < 200 {
+        return Err(ConfigError::value(key, "must be at least 200"));
+    }
+    Ok(files)
+}
+
+/// A budget of processor time.
+///
+/// # Errors
+/// No duration, or less than a second.
+pub fn cpu_time(key: &str, text: &str) -> Result<u64, ConfigError> {
+    let ms = parse_duration_ms(text).map_err(|m| ConfigError::value(key, m))?;
+    if ms < 1_000 {
+        return Err(ConfigError::value(key, "must be at least 1s"));
     }
     Ok(ms)
 }
@@ -417,6 +474,10 @@ mod tests {
             ("[run]\ntokens = 0", "run.tokens"),
             ("[run]\ncpus = 0.0", "run.cpus"),
             ("[run]\npids = 1", "run.pids"),
+            ("[run]\nwork_size = \"1KiB\"", "run.work_size"),
+            ("[run]\nwork_files = 3", "run.work_files"),
+            ("[run]\ncpu_time = \"3ms\"", "run.cpu_time"),
+            ("[run]\ndisk_floor = \"much\"", "run.disk_floor"),
             ("[retention]\nsalvage = \"soon\"", "retention.salvage"),
             ("[run]\naccept_degraded = [\"memory_limits\"]", "accept_degraded"),
         ] {

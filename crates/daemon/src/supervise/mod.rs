@@ -35,6 +35,7 @@ use crate::monitor::{LEASE_TTL_MS, Monitor};
 use crate::paths::{RunPaths, create_private_dir};
 use crate::progress::{Progress, Watcher};
 use crate::session::{self, End, Plan, Stages};
+use crate::watch::{self, Bounds, Watch};
 use crate::windup::{self, Windup};
 use posture::{Required, first_missing};
 use setup::{doors, start_spec};
@@ -62,9 +63,16 @@ pub(crate) struct Ctx<'a> {
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) needles: Needles,
     pub(crate) paths: RunPaths,
+    /// Where whoever wants to end the run says so.
+    pub(crate) stops: mpsc::Sender<StopCause>,
 }
 
 impl Ctx<'_> {
+    /// What the run may use of the host.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds::of(&self.spec, self.host.config.disk_floor().ok().flatten())
+    }
+
     /// Moves the run on. What cannot be moved any more (a terminal run, a lost lease) is told by the
     /// ledger at settling; until then the facts go on.
     pub(crate) async fn apply(&self, event: RunEvent) {
@@ -148,7 +156,7 @@ impl Host {
                 run: id.clone(),
                 epoch: lease.epoch,
                 deadline: Instant::now() + Duration::from_millis(spec.budgets.wall_clock_ms),
-                stops: stop_sender,
+                stops: stop_sender.clone(),
                 cancel,
             }
             .watch(),
@@ -169,6 +177,7 @@ impl Host {
             needles,
             paths,
             spec: spec.clone(),
+            stops: stop_sender,
         };
         ctx.facts.host(Fact::Armed { version: env!("CARGO_PKG_VERSION").to_owned(), spec }).await;
         let windup = run(&mut ctx, &armed, &mut stops).await;
@@ -315,6 +324,12 @@ async fn session(
     let mut windup =
         Windup { snapshot: Some(snapshot), control: Some(control), ..Windup::default() };
     let Some(snapshot) = windup.snapshot.clone() else { return windup };
+    if let Some(control) = &mut windup.control
+        && let Some(cause) = watch::unenforceable(&ctx.spec, &control.usage().await)
+    {
+        ctx.stop(cause).await;
+        return windup;
+    }
     let setup = entropy().map(RunToken::from_entropy).and_then(|token| {
         let doors = doors(ctx, armed, &token)?;
         Ok((token, doors))
@@ -364,7 +379,13 @@ async fn session(
         watcher: watcher.as_ref(),
     };
     let posture = Required { spec: &spec, read_back, outside: &outside };
-    let end: End = session::run(&link, incoming, &doors, plan, &posture, ctx, stops).await;
+    let Some(control) = &mut windup.control else { return windup };
+    let mut watch = Watch::new(&id, ctx.bounds(), ctx.host.paths.data(), ctx.stops.clone());
+    let end: End = tokio::select! {
+        end = session::run(&link, incoming, &doors, plan, &posture, ctx, stops) => end,
+        never = watch.run(control) => match never {},
+    };
+    windup.work = watch.last;
     link.close();
     if let Some(model) = &doors.model {
         // Calls that were just cut are still being counted.

@@ -14,7 +14,7 @@ use cofferdam_ledger::{Appended, Beat, Settlement};
 use cofferdam_run::fact::{Fact, StopCause, TeardownOutcome};
 use cofferdam_run::limits::Spend;
 use cofferdam_run::{ObjectId, Record, RunEvent};
-use cofferdam_sandbox::Control;
+use cofferdam_sandbox::{Control, WorkUse};
 use cofferdam_workspace::Snapshot;
 
 use crate::arm::Armed;
@@ -22,6 +22,7 @@ use crate::error::HostError;
 use crate::monitor::LEASE_TTL_MS;
 use crate::session::End;
 use crate::supervise::{Ctx, RunReport, end_sandbox};
+use crate::watch;
 
 pub(crate) use collect::keep_bundle;
 
@@ -46,6 +47,8 @@ pub(crate) struct Windup {
     /// What was fetched.
     pub(crate) heads: Vec<ObjectId>,
     pub(crate) spend: Option<Spend>,
+    /// The newest count of the work volume.
+    pub(crate) work: Option<WorkUse>,
 }
 
 /// Brings everything to its end and stores the verdict.
@@ -58,6 +61,9 @@ pub(crate) async fn finish(
     if let Some(control) = &mut windup.control {
         let exit = end_sandbox(control, EXIT_GRACE).await;
         ctx.facts.host(Fact::SandboxEnded { exit: exit.code, oom_killed: exit.oom_killed }).await;
+        // The counters go with the sandbox.
+        let usage = watch::last_words(control, &ctx.bounds(), windup.work).await;
+        ctx.facts.host(Fact::Resources { usage }).await;
     }
     if windup.control.is_some() && explains_itself(&windup) {
         last_words(ctx).await;
