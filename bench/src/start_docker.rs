@@ -13,7 +13,7 @@ use bollard::query_parameters::{
     RemoveVolumeOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
-use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine};
+use cofferdam_sandbox::docker::{Base, Behind, DockerConfig, DockerEngine};
 use futures::TryStreamExt as _;
 
 use crate::Outcome;
@@ -39,6 +39,7 @@ pub(crate) async fn measure(world: &World) -> anyhow::Result<Outcome> {
         host: Some(host),
         base: Base::HostFiles,
         state_dir: dir.path().join("state"),
+        behind: Behind::Docker,
     };
     let engine = DockerEngine::connect(config).await?.with_entrypoint(&[PROGRAM]);
     let instance = instance()?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cofferdam_daemon::config::Config;
+use cofferdam_daemon::engines::EngineHosts;
 use cofferdam_daemon::{Host, HostOptions};
 use cofferdam_run::RunId;
 use etcetera::BaseStrategy as _;
@@ -79,7 +80,10 @@ impl App {
         let host = Host::open(HostOptions {
             data_dir: self.data_dir.clone(),
             bin_dirs,
-            docker_host: env::text(env::DOCKER_HOST),
+            engine_hosts: EngineHosts {
+                docker: env::text(env::DOCKER_HOST),
+                podman: env::text(env::CONTAINER_HOST),
+            },
             config: self.config()?,
         })
         .await?;

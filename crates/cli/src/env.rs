@@ -13,6 +13,8 @@ pub(crate) const BIN_DIR: &str = "COFFERDAM_BIN_DIR";
 pub(crate) const LOG: &str = "COFFERDAM_LOG";
 /// The Docker engine.
 pub(crate) const DOCKER_HOST: &str = "DOCKER_HOST";
+/// The Podman engine; Podman's own command reads it too.
+pub(crate) const CONTAINER_HOST: &str = "CONTAINER_HOST";
 /// Switches colour off, whatever its value.
 pub(crate) const NO_COLOR: &str = "NO_COLOR";
 

@@ -9,7 +9,7 @@ use cofferdam_sandbox::EngineReport;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::engines::Engines;
+use crate::engines::{EngineHosts, Engines};
 use crate::error::HostError;
 use crate::paths::{Paths, create_private_dir};
 
@@ -25,8 +25,8 @@ pub struct HostOptions {
     pub data_dir: PathBuf,
     /// Folders in which guest and launcher are looked for, in order.
     pub bin_dirs: Vec<PathBuf>,
-    /// What `DOCKER_HOST` says.
-    pub docker_host: Option<String>,
+    /// What the environment says of the engines.
+    pub engine_hosts: EngineHosts,
     /// The configuration.
     pub config: Config,
 }
@@ -74,7 +74,7 @@ impl Host {
             &options.config,
             &paths,
             launcher.clone().unwrap_or_default(),
-            options.docker_host,
+            options.engine_hosts,
         );
         Ok(Self {
             paths,

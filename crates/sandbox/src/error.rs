@@ -64,6 +64,24 @@ pub enum SandboxError {
         /// The limit, milliseconds.
         limit_ms: u64,
     },
+    /// The engine made something else than it was asked for, and it was not started.
+    #[error("the {engine} engine did not make the sandbox as it was asked to: {detail}")]
+    Differs {
+        /// Which.
+        engine: EngineKind,
+        /// Each setting that differs, with what was asked for; cut at 2,000 characters.
+        detail: String,
+    },
+    /// The engine cannot work within these limits.
+    #[error("the {engine} engine cannot work within these limits: {reason}")]
+    Limits {
+        /// Which.
+        engine: EngineKind,
+        /// Which limit, and why.
+        reason: String,
+        /// What to set.
+        fix: String,
+    },
     /// The sandbox was made, but its first process could not be brought up.
     #[error("the sandbox did not start: {stage}: {detail}")]
     Launch {
@@ -75,6 +93,22 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
+    /// The same error of another engine: those behind Docker's API share code, and their errors get
+    /// their own name where they leave it.
+    #[must_use]
+    pub(crate) fn on(mut self, kind: EngineKind) -> Self {
+        match &mut self {
+            Self::Unavailable { engine, .. }
+            | Self::Root { engine, .. }
+            | Self::Engine { engine, .. }
+            | Self::Timeout { engine, .. }
+            | Self::Differs { engine, .. }
+            | Self::Limits { engine, .. } => *engine = kind,
+            Self::Io { .. } | Self::Exists { .. } | Self::Launch { .. } => {}
+        }
+        self
+    }
+
     /// The stable code, with a page in `docs/errors/`.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -86,6 +120,8 @@ impl SandboxError {
             Self::Engine { .. } => "SANDBOX-005",
             Self::Timeout { .. } => "SANDBOX-006",
             Self::Launch { .. } => "SANDBOX-007",
+            Self::Differs { .. } => "SANDBOX-008",
+            Self::Limits { .. } => "SANDBOX-009",
         }
     }
 
@@ -93,7 +129,7 @@ impl SandboxError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Unavailable { fix, .. } => fix.clone(),
+            Self::Unavailable { fix, .. } | Self::Limits { fix, .. } => fix.clone(),
             Self::Root { .. } => {
                 "set another root for this engine, or use the other engine; `cofferdam doctor` shows both".to_owned()
             }
@@ -102,6 +138,11 @@ impl SandboxError {
                 "`cofferdam sweep` removes sandboxes whose run has ended".to_owned()
             }
             Self::Engine { .. } => "`cofferdam doctor` shows what the engine offers".to_owned(),
+            Self::Differs { .. } => {
+                "look for what changes containers on that engine (its configuration, a plugin, a proxy before its \
+                 socket), or use another engine"
+                    .to_owned()
+            }
             Self::Timeout { .. } => {
                 "see whether the machine is overloaded or the engine hangs, then run `cofferdam sweep`".to_owned()
             }

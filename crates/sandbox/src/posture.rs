@@ -17,6 +17,58 @@ pub fn evaluate(engine: EngineKind, resources: &Resources, probe: &Probe) -> Vec
         .collect()
 }
 
+/// Why there is no Landlock under gVisor.
+pub const GVISOR_LANDLOCK: &str = "gVisor's kernel has no Landlock; what it can reach of the host is the mounts that its gofer serves";
+
+/// What a person can do about a layer that does not hold, one sentence.
+#[must_use]
+pub fn fix(engine: EngineKind, layer: Layer) -> String {
+    let by_name = format!("accept it by name: `--accept-degraded {}`", layer.as_str());
+    match (layer, engine) {
+        (Layer::Landlock, EngineKind::Gvisor) => {
+            format!("{by_name} (docs/engines.md says what stands in its place)")
+        }
+        (Layer::Landlock, _) => {
+            format!("boot a kernel from 5.13 on with Landlock among its `lsm=`, or {by_name}")
+        }
+        (Layer::Seccomp, EngineKind::Gvisor) => {
+            "add \"--oci-seccomp\" to the runtimeArgs of runsc in /etc/docker/daemon.json, then `sudo systemctl \
+             reload docker`"
+                .to_owned()
+        }
+        (Layer::Seccomp, EngineKind::Docker | EngineKind::Podman) => {
+            "use a build of the engine with seccomp, as every distribution's is".to_owned()
+        }
+        (Layer::MemoryLimit | Layer::PidsLimit | Layer::CpuLimit, EngineKind::Native) => format!(
+            "run it as root or under a delegated cgroup (`systemd-run --user --scope -p Delegate=yes cofferdam …`), \
+             or {by_name}"
+        ),
+        (Layer::MemoryLimit | Layer::PidsLimit | Layer::CpuLimit, EngineKind::Podman) => {
+            "use Podman's rootful socket (`sudo systemctl enable --now podman.socket`, podman.host = \
+             \"unix:///run/podman/podman.sock\"), or boot with cgroup version 2 and delegate with \
+             `sudo systemctl edit user@.service` (Delegate=cpu cpuset io memory pids)"
+                .to_owned()
+        }
+        (
+            Layer::MemoryLimit | Layer::PidsLimit | Layer::CpuLimit,
+            EngineKind::Docker | EngineKind::Gvisor,
+        ) => "add `cgroup_enable=memory swapaccount=1` to the kernel's command line (or use cgroup version 2) and \
+              reboot; a rootless engine needs cgroup version 2 with delegation"
+            .to_owned(),
+        (
+            Layer::User
+            | Layer::Capabilities
+            | Layer::NoNewPrivileges
+            | Layer::Seccomp
+            | Layer::ReadOnlyRoot
+            | Layer::Network
+            | Layer::Namespaces
+            | Layer::Mounts,
+            _,
+        ) => format!("`cofferdam doctor` shows what the {engine} engine gives; use another engine, or {by_name}"),
+    }
+}
+
 fn absent(reason: impl Into<String>) -> LayerStatus {
     LayerStatus::Absent { reason: reason.into() }
 }
@@ -92,7 +144,8 @@ fn landlock(engine: EngineKind, probe: &Probe) -> LayerStatus {
     match (probe.landlock_abi, engine) {
         (Some(abi), _) if abi >= 1 => LayerStatus::Enforced,
         (_, EngineKind::Native) => absent("the kernel does not enforce Landlock here"),
-        (_, EngineKind::Docker | EngineKind::Podman | EngineKind::Gvisor) => {
+        (_, EngineKind::Gvisor) => absent(GVISOR_LANDLOCK),
+        (_, EngineKind::Docker | EngineKind::Podman) => {
             absent("the guest could not restrict itself with Landlock")
         }
     }

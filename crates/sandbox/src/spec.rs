@@ -63,12 +63,11 @@ pub struct Tmpfs {
 impl Tmpfs {
     /// Mount options in the text form that Docker's `Tmpfs` map takes.
     #[must_use]
-    pub fn docker_options(&self) -> String {
+    pub fn docker_options(&self, with_inodes: bool) -> String {
         let exec = if self.exec { "exec" } else { "noexec" };
-        format!(
-            "rw,nosuid,nodev,{exec},size={},nr_inodes={},mode={:o}",
-            self.size_bytes, self.inodes, self.mode
-        )
+        let inodes =
+            if with_inodes { format!("nr_inodes={},", self.inodes) } else { String::new() };
+        format!("rw,nosuid,nodev,{exec},size={},{inodes}mode={:o}", self.size_bytes, self.mode)
     }
 }
 

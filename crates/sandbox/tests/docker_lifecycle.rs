@@ -10,7 +10,7 @@ use std::time::Duration;
 use cofferdam_run::engine::EngineKind;
 use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_run::spec::Resources;
-use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine};
+use cofferdam_sandbox::docker::{Base, Behind, DockerConfig, DockerEngine};
 use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Engine as _, RootSource, SandboxError, SandboxSpec};
 use docker_support::{Lab, config, ended, fresh_instance, small, state_dir};
@@ -212,7 +212,12 @@ async fn a_run_without_a_repository_has_nothing_to_bring_out() {
 }
 
 fn at(host: String) -> DockerConfig {
-    DockerConfig { host: Some(host), base: Base::HostFiles, state_dir: state_dir() }
+    DockerConfig {
+        host: Some(host),
+        base: Base::HostFiles,
+        state_dir: state_dir(),
+        behind: Behind::Docker,
+    }
 }
 
 #[tokio::test]

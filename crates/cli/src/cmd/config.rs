@@ -63,6 +63,8 @@ fn show(app: &App) -> Result<(), CliError> {
         "providers": providers,
         "gateway": { "opened": config.gateway.opened(), "prices": config.gateway.prices },
         "docker": { "host": config.docker.host, "base": config.docker.base },
+        "podman": { "host": config.podman.host, "base": config.podman.base },
+        "gvisor": { "runtime": config.gvisor.runtime },
         "native": { "root": config.native.root },
         "retention": { "salvage": config.retention.salvage },
     });

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use cofferdam_run::fact::{CollectOutcome, Fact, ResourceUse, TeardownOutcome};
 use cofferdam_run::limits::Spend;
 use cofferdam_run::posture::LayerStatus;
-use cofferdam_run::{Cause, Outcome, Record, RunId};
+use cofferdam_run::{Cause, EngineKind, Outcome, Record, RunId};
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -74,11 +74,9 @@ pub(crate) fn result(out: Out, record: &Record) {
         out.line(&format!("  warning  {} {}", warning.code, warning.text));
     }
     if let Some(Cause::PostureRefused { .. }) = &verdict.cause {
-        let missing = missing_layers(record);
-        out.line(&format!(
-            "  hint     run it with --accept-degraded {}, as root, or with --engine docker",
-            missing.join(",")
-        ));
+        for way_out in ways_out(record) {
+            out.line(&format!("  hint     {way_out}"));
+        }
     }
     if let Some(cause) = &verdict.cause {
         if let Some(last) = last_words(record) {
@@ -98,22 +96,32 @@ pub(crate) fn result(out: Out, record: &Record) {
     }
 }
 
-/// Layers that do not hold and were not accepted, as the sandbox or its engine showed them.
-fn missing_layers(record: &Record) -> Vec<String> {
-    let mut missing: Vec<String> = Vec::new();
+/// What to do about each layer that does not hold, as the sandbox or its engine showed them, on the
+/// engine of the run.
+fn ways_out(record: &Record) -> Vec<String> {
+    let engine = record.facts().find_map(|fact| match fact {
+        Fact::Armed { spec, .. } => Some(spec.engine),
+        _ => None,
+    });
+    let mut ways: Vec<String> = Vec::new();
     for fact in record.facts() {
         let (Fact::Posture { layers, .. } | Fact::SandboxPrepared { read_back: layers, .. }) = fact
         else {
             continue;
         };
         for report in layers.iter().filter(|r| !r.status.is_enforced()) {
-            let name = report.layer.as_str().to_owned();
-            if !missing.contains(&name) {
-                missing.push(name);
+            let engine = engine.unwrap_or(EngineKind::Native);
+            let way = format!(
+                "{}: {}",
+                report.layer.as_str(),
+                cofferdam_sandbox::posture::fix(engine, report.layer)
+            );
+            if !ways.contains(&way) {
+                ways.push(way);
             }
         }
     }
-    missing
+    ways
 }
 
 /// The last line of what the agent reported. A claim.

@@ -72,6 +72,10 @@ pub struct Config {
     pub gateway: GatewaySection,
     /// The Docker engine.
     pub docker: DockerSection,
+    /// The Podman engine.
+    pub podman: PodmanSection,
+    /// gVisor on the Docker engine.
+    pub gvisor: GvisorSection,
     /// The native engine.
     pub native: NativeSection,
     /// How long things are kept.
@@ -82,7 +86,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
-    /// `native` or `docker`.
+    /// `native`, `docker`, `podman` or `gvisor`.
     pub engine: Option<EngineKind>,
     /// `PROVIDER/MODEL`.
     pub model: Option<String>,
@@ -195,6 +199,24 @@ pub struct DockerSection {
     pub host: Option<String>,
     /// `IMAGE@sha256:…`; made from the host's own files otherwise.
     pub base: Option<String>,
+}
+
+/// `[podman]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PodmanSection {
+    /// `unix:///path` of `podman system service`; `CONTAINER_HOST` otherwise, then the usual sockets.
+    pub host: Option<String>,
+    /// `IMAGE@sha256:…`; made from the host's own files otherwise.
+    pub base: Option<String>,
+}
+
+/// `[gvisor]`: a runtime of the engine under `[docker]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GvisorSection {
+    /// The runtime's name in the Docker daemon's configuration; `runsc` otherwise.
+    pub runtime: Option<String>,
 }
 
 /// `[native]`.

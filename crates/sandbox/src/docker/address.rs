@@ -12,6 +12,7 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use cofferdam_run::engine::EngineKind;
 
 use super::call::{self, CallError};
+use super::flavour::Flavour;
 use crate::error::SandboxError;
 
 /// Oldest API version that is accepted, major and minor: Docker 20.10. An older engine is refused.
@@ -58,8 +59,15 @@ impl Address {
     }
 
     /// The places that are tried when none was configured: the system's, then the user's own.
-    fn usual() -> Vec<PathBuf> {
+    fn usual(flavour: &Flavour) -> Vec<PathBuf> {
         let uid = rustix::process::getuid().as_raw();
+        if flavour.is_podman() {
+            // The user's own first: it is the one that needs no right over the machine.
+            return vec![
+                PathBuf::from(format!("/run/user/{uid}/podman/podman.sock")),
+                PathBuf::from("/run/podman/podman.sock"),
+            ];
+        }
         vec![
             PathBuf::from("/var/run/docker.sock"),
             PathBuf::from(format!("/run/user/{uid}/docker.sock")),
@@ -74,13 +82,19 @@ pub(crate) struct Contact {
     pub(crate) docker: Docker,
     /// Negotiated API version.
     pub(crate) api: (usize, usize),
+    /// User that owns the engine's socket; `None` when it is not a socket.
+    pub(crate) owner: Option<u32>,
 }
 
 /// Connects and negotiates.
 ///
 /// # Errors
 /// [`SandboxError::Unavailable`] with what was tried and how to start an engine.
-pub(crate) async fn contact(host: Option<&str>) -> Result<Contact, SandboxError> {
+pub(crate) async fn contact(
+    host: Option<&str>,
+    flavour: &Flavour,
+) -> Result<Contact, SandboxError> {
+    let absent = |reason: &str| absent(reason, flavour);
     let address = match host {
         Some(text) => Address::parse(text).map_err(|reason| SandboxError::Unavailable {
             engine: EngineKind::Docker,
@@ -88,7 +102,7 @@ pub(crate) async fn contact(host: Option<&str>) -> Result<Contact, SandboxError>
             fix: "set the engine's host to unix:///PATH of a local socket".to_owned(),
         })?,
         None => {
-            let usual = Address::usual();
+            let usual = Address::usual(flavour);
             match usual.iter().find(|path| is_socket(path)) {
                 Some(path) => Address::Unix(path.clone()),
                 None => {
@@ -119,7 +133,7 @@ pub(crate) async fn contact(host: Option<&str>) -> Result<Contact, SandboxError>
     let client = client.map_err(|error| absent(&format!("{}: {error}", shown(&address))))?;
     let docker = call::bounded(CONNECT_TIMEOUT, client.negotiate_version())
         .await
-        .map_err(|error| unreachable_engine(&address, &error))?;
+        .map_err(|error| unreachable_engine(&address, &error, flavour))?;
     let version = docker.client_version();
     let api = (version.major_version, version.minor_version);
     if api < OLDEST_API {
@@ -136,7 +150,46 @@ pub(crate) async fn contact(host: Option<&str>) -> Result<Contact, SandboxError>
             fix: "install Docker 20.10 or newer".to_owned(),
         });
     }
-    Ok(Contact { docker, api })
+    let owner = match &address {
+        Address::Unix(path) => {
+            use std::os::unix::fs::MetadataExt as _;
+            std::fs::metadata(path).ok().map(|meta| meta.uid())
+        }
+        Address::Loopback(_) => None,
+    };
+    is_the_engine(&docker, &address, flavour).await?;
+    Ok(Contact { docker, api, owner })
+}
+
+/// Podman answers Docker's questions, but differs in what it does: it is taken for what it says it is.
+async fn is_the_engine(
+    docker: &Docker,
+    address: &Address,
+    flavour: &Flavour,
+) -> Result<(), SandboxError> {
+    let version = call::bounded(CONNECT_TIMEOUT, docker.version())
+        .await
+        .map_err(|error| unreachable_engine(address, &error, flavour))?;
+    let podman = version.components.iter().flatten().any(|part| part.name.contains("Podman"));
+    if podman == flavour.is_podman() {
+        return Ok(());
+    }
+    let (is, fix) = if podman {
+        (
+            "Podman",
+            "use `--engine podman`, or set DOCKER_HOST (or docker.host) to the socket of a Docker engine",
+        )
+    } else {
+        (
+            "not Podman",
+            "set podman.host to the socket of `podman system service`, or use `--engine docker`",
+        )
+    };
+    Err(SandboxError::Unavailable {
+        engine: flavour.kind,
+        reason: format!("the engine at {} is {is}", shown(address)),
+        fix: fix.to_owned(),
+    })
 }
 
 fn is_socket(path: &Path) -> bool {
@@ -150,28 +203,34 @@ fn shown(address: &Address) -> String {
     }
 }
 
-fn absent(reason: &str) -> SandboxError {
+fn absent(reason: &str, flavour: &Flavour) -> SandboxError {
+    let fix = if flavour.is_podman() {
+        "start it with `systemctl --user start podman.socket` (or `podman system service --time 0 unix://PATH &`; \
+         install it first where it is missing: `sudo apt-get install podman`), set podman.host to its socket, or \
+         use the native engine"
+    } else {
+        "start it with `sudo systemctl start docker` (install it first where it is missing: \
+         `sudo apt-get install docker.io`), set DOCKER_HOST to another local engine, or use the native engine"
+    };
     SandboxError::Unavailable {
-        engine: EngineKind::Docker,
+        engine: flavour.kind,
         reason: reason.to_owned(),
-        fix: "start it with `sudo systemctl start docker` (install it first where it is missing: \
-              `sudo apt-get install docker.io`), set DOCKER_HOST to another local engine, or use the native engine"
-            .to_owned(),
+        fix: fix.to_owned(),
     }
 }
 
-fn unreachable_engine(address: &Address, error: &CallError) -> SandboxError {
+fn unreachable_engine(address: &Address, error: &CallError, flavour: &Flavour) -> SandboxError {
     let detail = error.to_string();
-    if detail.contains("ermission denied") {
+    if detail.contains("ermission denied") && !flavour.is_podman() {
         return SandboxError::Unavailable {
-            engine: EngineKind::Docker,
+            engine: flavour.kind,
             reason: format!("no permission to use {}", shown(address)),
             fix: "let your account use it with `sudo usermod -aG docker $USER` and log in again, \
                   run a rootless engine, or use the native engine"
                 .to_owned(),
         };
     }
-    absent(&format!("no engine answers at {}: {detail}", shown(address)))
+    absent(&format!("no engine answers at {}: {detail}", shown(address)), flavour)
 }
 
 #[cfg(test)]

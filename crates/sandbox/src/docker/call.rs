@@ -23,6 +23,8 @@ pub const REMOVE_TIMEOUT: Duration = Duration::from_secs(60);
 pub const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest an image may take to load, build or be pulled; past it the preparation fails.
 pub const IMAGE_TIMEOUT: Duration = Duration::from_secs(900);
+/// Longest wait for one answer about what a container uses; past it that look shows nothing.
+pub const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most characters kept of an engine's error text; the rest is cut.
 pub const MAX_DETAIL: usize = 2_000;
 

@@ -51,12 +51,15 @@ impl Owner {
     }
 }
 
-/// Filter for everything of an instance.
+/// Filter for everything of an instance. One label, since engines differ in what several mean; whoever
+/// asks looks at all labels of what comes back.
 pub(crate) fn filter(instance: &InstanceId) -> HashMap<String, Vec<String>> {
-    HashMap::from([(
-        "label".to_owned(),
-        vec![format!("{MANAGED}=1"), format!("{INSTANCE}={instance}")],
-    )])
+    HashMap::from([("label".to_owned(), vec![format!("{INSTANCE}={instance}")])])
+}
+
+/// Filter for everything of a run, likewise.
+pub(crate) fn filter_run(run: &RunId) -> HashMap<String, Vec<String>> {
+    HashMap::from([("label".to_owned(), vec![format!("{RUN}={run}")])])
 }
 
 /// Name of a run's container; the sandbox's identity.

@@ -1,19 +1,27 @@
-//! The Docker engine, through its API.
+//! Engines that speak Docker's API: Docker itself, Podman, and Docker with gVisor as runtime.
 //!
 //! One engine, one instance: it creates, compares, starts and removes containers and volumes that
-//! carry this instance's labels, and must never touch any other, nor run the `docker` command.
+//! carry this instance's labels, and must never touch any other, nor run the `docker` command. What the
+//! three differ in is one value, [`flavour::Flavour`].
 
 mod address;
+mod beyond;
 mod call;
 mod create;
+mod flavour;
 mod image;
 mod labels;
+mod outside;
 mod probe;
+mod profile;
 mod readback;
 mod remove;
 mod running;
 mod salvage;
 mod stdio;
+mod usage;
+mod view;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +40,10 @@ use cofferdam_run::spec::Resources;
 use cofferdam_wire::layout;
 
 pub use address::{CONNECT_TIMEOUT, OLDEST_API};
-pub use call::{CALL_TIMEOUT, IMAGE_TIMEOUT, KILL_TIMEOUT, MAX_DETAIL, REMOVE_TIMEOUT};
+pub use call::{
+    CALL_TIMEOUT, IMAGE_TIMEOUT, KILL_TIMEOUT, MAX_DETAIL, REMOVE_TIMEOUT, USAGE_TIMEOUT,
+};
+pub use flavour::{Behind, GVISOR_LEAST_PIDS};
 pub use image::{KEPT_IMAGES, MAX_GUEST_BYTES, MAX_LAYER_BYTES, MAX_LAYER_ENTRIES, MAX_REFERENCE};
 pub use labels::{EXPIRES_MS, FINGERPRINT, INSTANCE, MANAGED, RUN};
 pub use probe::MAX_WARNINGS;
@@ -44,8 +55,10 @@ pub use stdio::STREAM_BUFFER;
 use crate::engine::{Engine, EngineReport, Evidence, Found, Prepared, RootSource, SandboxSpec};
 use crate::error::SandboxError;
 use crate::spec::Hardening;
+use address::Contact;
 use call::{CallError, Client};
-use create::Asked;
+use create::{Asked, ProfileFile};
+use flavour::{Flavour, SeccompForm};
 use image::{Image, Images, Recipe};
 use labels::Owner;
 use probe::Facts;
@@ -71,16 +84,21 @@ pub struct DockerConfig {
     pub host: Option<String>,
     /// What lies under the guest, where the run does not name an image itself.
     pub base: Base,
-    /// Directory for locks and remembered digests. Created when missing.
+    /// Directory for locks, profiles and remembered digests. Created when missing; one engine each,
+    /// Docker and gVisor on it together.
     pub state_dir: PathBuf,
+    /// Which engine answers there.
+    pub behind: Behind,
 }
 
-/// A Docker engine.
+/// An engine behind Docker's API.
 #[derive(Debug)]
 pub struct DockerEngine {
     client: Client,
     facts: Facts,
-    api: (usize, usize),
+    contact: Contact,
+    flavour: Flavour,
+    state_dir: PathBuf,
     base: Base,
     images: Images,
     entrypoint: Vec<String>,
@@ -93,24 +111,37 @@ impl DockerEngine {
     /// `SANDBOX-001` when there is no engine, it is on another machine, may not be used, or is too
     /// old; the error says what was tried.
     pub async fn connect(config: DockerConfig) -> Result<Self, SandboxError> {
-        let contact = address::contact(config.host.as_deref()).await?;
-        let client = Client::new(contact.docker);
-        let facts = Facts::read(&client, contact.api).await?;
+        let flavour = Flavour::of(&config.behind);
+        let (contact, client, facts) =
+            Self::reach(&config, &flavour).await.map_err(|error| error.on(flavour.kind))?;
         Ok(Self {
-            images: Images::new(client.clone(), config.state_dir),
+            images: Images::new(client.clone(), config.state_dir.clone()),
             client,
             facts,
-            api: contact.api,
+            contact,
+            flavour,
+            state_dir: config.state_dir,
             base: config.base,
             entrypoint: vec![layout::GUEST_BIN.to_owned()],
         })
     }
 
+    async fn reach(
+        config: &DockerConfig,
+        flavour: &Flavour,
+    ) -> Result<(Contact, Client, Facts), SandboxError> {
+        let contact = address::contact(config.host.as_deref(), flavour).await?;
+        let client = Client::new(contact.docker.clone());
+        let facts = Facts::read(&client, &contact, flavour).await?;
+        Ok((contact, client, facts))
+    }
+
     /// The report for `doctor`, also when there is no engine.
     pub async fn diagnose(config: DockerConfig) -> EngineReport {
+        let kind = Flavour::of(&config.behind).kind;
         match Self::connect(config).await {
             Ok(engine) => engine.facts.report(),
-            Err(error) => probe::unusable(&error),
+            Err(error) => probe::unusable(&error, kind),
         }
     }
 
@@ -203,11 +234,12 @@ impl DockerEngine {
             .ask(CALL_TIMEOUT, self.client.docker.inspect_container(&created.id, None))
             .await
             .map_err(|error| Refusal::Error(error.during("read the container back")))?;
-        let compared = readback::compare(asked, &seen, &created.warnings, &self.facts);
+        let shown =
+            if self.flavour.is_podman() { words::podman(asked, seen) } else { words::docker(seen) };
+        let compared = readback::compare(asked, &shown, &created.warnings, &self.facts);
         if !compared.other.is_empty() {
-            return Err(Refusal::Error(SandboxError::Engine {
-                engine: EngineKind::Docker,
-                attempt: "create the container as asked",
+            return Err(Refusal::Error(SandboxError::Differs {
+                engine: self.flavour.kind,
                 detail: call::cut(&compared.other.join("; ")),
             }));
         }
@@ -220,10 +252,13 @@ impl DockerEngine {
         spec: &SandboxSpec,
         image: Image,
     ) -> Result<PreparedContainer, Refusal> {
-        let asked = create::request(spec, &image.id, &self.entrypoint);
+        let profile = self.profile(spec).map_err(Refusal::Error)?;
+        let asked = create::request(spec, &image, &self.entrypoint, &self.flavour, profile);
         self.create_volume(spec, &asked.volume).await.map_err(Refusal::Error)?;
         match self.create(spec, &asked).await {
             Ok((id, read_back)) => Ok(PreparedContainer {
+                flavour: self.flavour.clone(),
+                hardening: spec.hardening.clone(),
                 client: self.client.clone(),
                 id,
                 name: labels::container_name(&spec.run),
@@ -251,48 +286,45 @@ impl DockerEngine {
     }
 }
 
-/// Why a container was not created.
-enum Refusal {
-    /// Somebody removed the image between the look and the creation.
-    ImageGone,
-    /// Anything else.
-    Error(SandboxError),
-}
-
-#[async_trait]
-impl Engine for DockerEngine {
-    fn kind(&self) -> EngineKind {
-        EngineKind::Docker
-    }
-
-    async fn probe(&self) -> EngineReport {
-        // Asked anew: the engine may have been restarted with other settings since.
-        match Facts::read(&self.client, self.api).await {
-            Ok(facts) => facts.report(),
-            Err(error) => probe::unusable(&error),
+impl DockerEngine {
+    /// The profile as a file, where this engine takes no text.
+    fn profile(&self, spec: &SandboxSpec) -> Result<Option<ProfileFile>, SandboxError> {
+        if self.flavour.seccomp == SeccompForm::Text {
+            return Ok(None);
+        }
+        let content = spec.hardening.seccomp.to_docker_json();
+        match profile::write(&self.state_dir, &content) {
+            Ok(place) => Ok(Some(ProfileFile { place, content })),
+            Err(source) => Err(SandboxError::Io {
+                attempt: "write the system-call profile in",
+                path: self.state_dir.clone(),
+                source,
+            }),
         }
     }
 
-    async fn prepare(&self, spec: &SandboxSpec) -> Result<Box<dyn Prepared>, SandboxError> {
+    async fn prepared(&self, spec: &SandboxSpec) -> Result<PreparedContainer, SandboxError> {
+        self.facts.require_runtime()?;
+        self.flavour.fits(&spec.hardening.limits)?;
         let image = self.image(spec).await?;
         match self.try_prepare(spec, image).await {
-            Ok(prepared) => return Ok(Box::new(prepared)),
+            Ok(prepared) => return Ok(prepared),
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::ImageGone) => {}
         }
         let image = self.image(spec).await?;
         match self.try_prepare(spec, image).await {
-            Ok(prepared) => Ok(Box::new(prepared)),
+            Ok(prepared) => Ok(prepared),
             Err(Refusal::Error(error)) => Err(error),
             Err(Refusal::ImageGone) => Err(SandboxError::Engine {
-                engine: EngineKind::Docker,
+                engine: self.flavour.kind,
                 attempt: "keep the image that was just built",
                 detail: "something on this machine removes images at once".to_owned(),
             }),
         }
     }
 
-    async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError> {
+    async fn listed(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError> {
         let filters = labels::filter(instance);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let containers = self
@@ -331,15 +363,50 @@ impl Engine for DockerEngine {
         }
         Ok(found.into_values().take(MAX_LISTED).collect())
     }
+}
+
+/// Why a container was not created.
+enum Refusal {
+    /// Somebody removed the image between the look and the creation.
+    ImageGone,
+    /// Anything else.
+    Error(SandboxError),
+}
+
+#[async_trait]
+impl Engine for DockerEngine {
+    fn kind(&self) -> EngineKind {
+        self.flavour.kind
+    }
+
+    async fn probe(&self) -> EngineReport {
+        // Asked anew: the engine may have been restarted with other settings since.
+        match Facts::read(&self.client, &self.contact, &self.flavour).await {
+            Ok(facts) => facts.report(),
+            Err(error) => probe::unusable(&error.on(self.flavour.kind), self.flavour.kind),
+        }
+    }
+
+    async fn prepare(&self, spec: &SandboxSpec) -> Result<Box<dyn Prepared>, SandboxError> {
+        match self.prepared(spec).await {
+            Ok(prepared) => Ok(Box::new(prepared)),
+            Err(error) => Err(error.on(self.flavour.kind)),
+        }
+    }
+
+    async fn list(&self, instance: &InstanceId) -> Result<Vec<Found>, SandboxError> {
+        self.listed(instance).await.map_err(|error| error.on(self.flavour.kind))
+    }
 
     async fn salvage(&self, found: &Found, to: &Path) -> Result<bool, SandboxError> {
+        let kind = self.flavour.kind;
         let remains = Remains::of(&self.client, &found.instance, &found.run)
             .await
-            .map_err(|error| error.during("list what is left of the run"))?;
+            .map_err(|error| error.during("list what is left of the run").on(kind))?;
         for id in &remains.containers {
             // Nothing may write there while it is read.
             remove::stop(&self.client, id).await;
-            if salvage::work(&self.client, id, to).await? {
+            if salvage::work(&self.client, id, to).await.map_err(|error| error.on(kind))? {
                 return Ok(true);
             }
         }

@@ -6,10 +6,13 @@ use bollard::models::SystemInfo;
 use cofferdam_run::engine::EngineKind;
 use cofferdam_run::posture::{Layer, LayerReport, LayerStatus};
 
+use super::address::Contact;
 use super::call::{self, CALL_TIMEOUT, Client};
+use super::flavour::Flavour;
 use super::readback;
 use crate::engine::{EngineReport, Problem};
 use crate::error::SandboxError;
+use crate::posture;
 
 /// Longest version text, characters; the rest is cut.
 const MAX_VERSION: usize = 200;
@@ -19,8 +22,14 @@ pub const MAX_WARNINGS: usize = 32;
 /// What matters of an engine, read once when it is connected to.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
+    /// The engine.
+    pub(crate) flavour: Flavour,
     /// For people.
     pub(crate) version: String,
+    /// Runtime of containers that ask for none.
+    pub(crate) default_runtime: Option<String>,
+    /// The runtime that is asked for is one that the engine knows.
+    runtime_known: bool,
     /// It filters system calls.
     pub(crate) seccomp: bool,
     memory: Option<String>,
@@ -28,21 +37,42 @@ pub(crate) struct Facts {
     pids: Option<String>,
     cpu: Option<String>,
     rootless: bool,
+    version_1: bool,
     is_linux: bool,
     warnings: Vec<String>,
 }
 
 impl Facts {
     /// Asks the engine.
-    pub(crate) async fn read(client: &Client, api: (usize, usize)) -> Result<Self, SandboxError> {
+    pub(crate) async fn read(
+        client: &Client,
+        contact: &Contact,
+        flavour: &Flavour,
+    ) -> Result<Self, SandboxError> {
         let info = client
             .ask(CALL_TIMEOUT, client.docker.info())
             .await
             .map_err(|error| error.during("read the engine's information"))?;
-        Ok(Self::from_info(&info, api))
+        let mut facts = Self::from_info(&info, contact.api, flavour);
+        // Podman's answer to this question does not say it: the socket of a rootless one is its user's.
+        if flavour.is_podman() && contact.owner.is_some_and(|uid| uid != 0) {
+            facts.is_rootless();
+        }
+        Ok(facts)
     }
 
-    pub(super) fn from_info(info: &SystemInfo, api: (usize, usize)) -> Self {
+    fn is_rootless(&mut self) {
+        self.rootless = true;
+        self.version.push_str(", rootless");
+        if self.version_1 {
+            // It says otherwise, and then ignores every limit without an error.
+            let reason =
+                || Some("a rootless engine enforces no limits on cgroup version 1".to_owned());
+            (self.memory, self.pids, self.cpu) = (reason(), reason(), reason());
+        }
+    }
+
+    pub(super) fn from_info(info: &SystemInfo, api: (usize, usize), flavour: &Flavour) -> Self {
         let text = |value: Option<String>| {
             value.filter(|v| !v.is_empty()).unwrap_or_else(|| "unknown".to_owned())
         };
@@ -55,7 +85,7 @@ impl Facts {
         };
         let rootless = has("rootless");
         let version: String = format!(
-            "Docker {} (API {}.{}, cgroup v{hierarchy} by {driver}, storage {storage}{})",
+            "{flavour} {} (API {}.{}, cgroup v{hierarchy} by {driver}, storage {storage}{})",
             text(info.server_version.clone()),
             api.0,
             api.1,
@@ -73,8 +103,15 @@ impl Facts {
             Some(false) => Some(format!("the engine says that it has no {what}")),
             None => Some(format!("the engine does not say whether it has a {what}")),
         };
+        let runtime_known = flavour.runtime.as_ref().is_none_or(|name| {
+            info.runtimes.as_ref().is_some_and(|known| known.contains_key(name))
+        });
         Self {
+            flavour: flavour.clone(),
             version,
+            default_runtime: info.default_runtime.clone().filter(|name| !name.is_empty()),
+            runtime_known,
+            version_1: hierarchy == "1",
             seccomp: has("seccomp"),
             memory: lacking(info.memory_limit, "memory limit"),
             swap: lacking(info.swap_limit, "swap limit"),
@@ -117,6 +154,18 @@ impl Facts {
         }
     }
 
+    /// Refuses an engine that lacks the runtime, before anything is created on it.
+    pub(crate) fn require_runtime(&self) -> Result<(), SandboxError> {
+        match &self.flavour.runtime {
+            Some(name) if !self.runtime_known => Err(SandboxError::Unavailable {
+                engine: self.flavour.kind,
+                reason: format!("the Docker engine knows no runtime {name:?}"),
+                fix: runtime_fix(name),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// The report for `doctor`.
     pub(crate) fn report(&self) -> EngineReport {
         let layers: Vec<LayerReport> = Layer::ALL
@@ -133,6 +182,12 @@ impl Facts {
             })
             .collect();
         let mut problems = Vec::new();
+        if self.flavour.own_kernel() {
+            problems.push(Problem {
+                what: format!("landlock: {}", posture::GVISOR_LANDLOCK),
+                fix: posture::fix(self.flavour.kind, Layer::Landlock),
+            });
+        }
         for report in &layers {
             if let LayerStatus::Absent { reason } | LayerStatus::Degraded { reason } =
                 &report.status
@@ -142,6 +197,9 @@ impl Facts {
                     fix: self.fix(report.layer),
                 });
             }
+        }
+        if let Err(error) = self.require_runtime() {
+            problems.push(Problem { what: error.to_string(), fix: error.hint() });
         }
         if !self.is_linux {
             problems.push(Problem {
@@ -161,9 +219,9 @@ impl Facts {
             }
         }
         EngineReport {
-            kind: EngineKind::Docker,
+            kind: self.flavour.kind,
             version: self.version.clone(),
-            usable: self.is_linux,
+            usable: self.is_linux && self.runtime_known,
             layers,
             problems,
         }
@@ -174,6 +232,11 @@ impl Facts {
             return "use a Docker build with seccomp, as every distribution's is".to_owned();
         }
         if self.rootless {
+            if self.flavour.is_podman() && self.version_1 {
+                return "use the rootful socket (`sudo systemctl enable --now podman.socket`, podman.host = \
+                        \"unix:///run/podman/podman.sock\"), or boot with `systemd.unified_cgroup_hierarchy=1`"
+                    .to_owned();
+            }
             return "rootless engines limit resources only under cgroup v2 with systemd: boot with \
                     `systemd.unified_cgroup_hierarchy=1` and delegate with \
                     `sudo systemctl edit user@.service` (Delegate=cpu cpuset io memory pids)"
@@ -189,10 +252,20 @@ fn concerns_a_limit(warning: &str) -> bool {
         .any(|layer| readback::concerns(layer, warning))
 }
 
+/// What has to be in the configuration of the Docker daemon. `--oci-seccomp` makes gVisor's kernel apply
+/// the profile, which it ignores otherwise.
+fn runtime_fix(name: &str) -> String {
+    format!(
+        "install runsc and put {{\"runtimes\": {{\"{name}\": {{\"path\": \"/usr/bin/runsc\", \"runtimeArgs\": \
+         [\"--network=none\", \"--oci-seccomp\"]}}}}}} into /etc/docker/daemon.json (the path is what `command -v runsc` \
+         prints), then `sudo systemctl reload docker`"
+    )
+}
+
 /// The report when there is no engine to ask.
-pub(crate) fn unusable(error: &SandboxError) -> EngineReport {
+pub(crate) fn unusable(error: &SandboxError, kind: EngineKind) -> EngineReport {
     EngineReport {
-        kind: EngineKind::Docker,
+        kind,
         version: "none".to_owned(),
         usable: false,
         layers: Vec::new(),
@@ -203,6 +276,11 @@ pub(crate) fn unusable(error: &SandboxError) -> EngineReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::docker::flavour::Behind;
+
+    fn docker() -> Flavour {
+        Flavour::of(&Behind::Docker)
+    }
 
     fn good() -> SystemInfo {
         SystemInfo {
@@ -218,7 +296,7 @@ mod tests {
     }
 
     fn absent(info: &SystemInfo) -> Vec<Layer> {
-        let report = Facts::from_info(info, (1, 41)).report();
+        let report = Facts::from_info(info, (1, 41), &docker()).report();
         report.layers.iter().filter(|l| !l.status.is_enforced()).map(|l| l.layer).collect()
     }
 
@@ -251,11 +329,43 @@ mod tests {
             ..good()
         };
         assert_eq!(absent(&info), [Layer::MemoryLimit, Layer::PidsLimit, Layer::CpuLimit]);
-        let report = Facts::from_info(&info, (1, 41)).report();
+        let report = Facts::from_info(&info, (1, 41), &docker()).report();
         assert!(
             report.problems.iter().all(|p| p.fix.contains("rootless")),
             "{:?}",
             report.problems
         );
+    }
+
+    #[test]
+    fn a_runtime_that_the_daemon_does_not_know_is_refused_with_the_lines_to_add() {
+        let gvisor = Flavour::of(&Behind::Gvisor { runtime: "runsc".to_owned() });
+        let facts = Facts::from_info(&good(), (1, 41), &gvisor);
+        let error = facts.require_runtime().unwrap_err();
+        assert_eq!(error.code(), "SANDBOX-001");
+        let fix = error.hint();
+        let json = &fix[fix.find('{').unwrap()..=fix.rfind('}').unwrap()];
+        let value: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!(value["runtimes"]["runsc"]["runtimeArgs"][1], "--oci-seccomp");
+        assert!(!facts.report().usable);
+        let runtimes = [("runsc".to_owned(), bollard::models::Runtime::default())].into();
+        let facts =
+            Facts::from_info(&SystemInfo { runtimes: Some(runtimes), ..good() }, (1, 41), &gvisor);
+        assert!(facts.require_runtime().is_ok() && facts.report().usable);
+    }
+
+    #[test]
+    fn a_rootless_podman_on_cgroup_version_1_gives_no_limit_whatever_it_says() {
+        let info = SystemInfo {
+            cgroup_version: Some(bollard::models::SystemInfoCgroupVersionEnum::_1),
+            ..good()
+        };
+        let mut facts = Facts::from_info(&info, (1, 41), &Flavour::of(&Behind::Podman));
+        assert!(facts.limit(Layer::MemoryLimit).is_enforced());
+        facts.is_rootless();
+        for layer in [Layer::MemoryLimit, Layer::PidsLimit, Layer::CpuLimit] {
+            assert!(!facts.limit(layer).is_enforced(), "{layer:?}");
+        }
+        assert!(facts.report().problems.iter().any(|p| p.fix.contains("rootful socket")));
     }
 }

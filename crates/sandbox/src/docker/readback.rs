@@ -1,8 +1,9 @@
-//! Compares what the engine says it configured with what it was asked for.
+//! Compares what the engine says it configured with what it was asked for, in full.
 //!
-//! A difference is a layer that does not hold, with what was seen. It must never count a field that
-//! the engine left out as agreement. Landlock is not in the list: the guest applies it, and its probe
-//! reports it.
+//! A difference is a layer that does not hold, with what was seen; a setting that belongs to no layer and
+//! differs, or that nobody asked for ([`beyond`]), keeps the container from being started at all. It must
+//! never count a field that the engine left out as agreement: a layer that it does not show enough of is
+//! left out of the answer. Landlock is never in it: the guest applies it, and its probe reports it.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,12 @@ use bollard::models::{
     ContainerInspectResponse, HostConfig, HostConfigCgroupnsModeEnum, MountType,
 };
 use cofferdam_run::posture::{Layer, LayerReport, LayerStatus};
-use cofferdam_wire::layout;
 
+use super::beyond;
 use super::create::Asked;
 use super::probe::Facts;
+use super::profile;
+use super::words::{MASK, Shown};
 
 /// What came of the comparison.
 #[derive(Debug)]
@@ -26,16 +29,16 @@ pub(crate) struct ReadBack {
 
 /// Differences found for one layer.
 #[derive(Default)]
-struct Differences(Vec<String>);
+pub(super) struct Differences(pub(super) Vec<String>);
 
 impl Differences {
-    fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, asked: T, seen: T) {
+    pub(super) fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, asked: T, seen: T) {
         if asked != seen {
             self.0.push(format!("{what} is {seen:?}, asked for was {asked:?}"));
         }
     }
 
-    fn empty<T: std::fmt::Debug>(&mut self, what: &str, seen: Option<&Vec<T>>) {
+    pub(super) fn empty<T: std::fmt::Debug>(&mut self, what: &str, seen: Option<&Vec<T>>) {
         if let Some(list) = seen
             && !list.is_empty()
         {
@@ -55,10 +58,11 @@ impl Differences {
 /// Compares. `warnings` are the engine's own words at creation.
 pub(crate) fn compare(
     asked: &Asked,
-    seen: &ContainerInspectResponse,
+    shown: &Shown,
     warnings: &[String],
     facts: &Facts,
 ) -> ReadBack {
+    let seen = &shown.container;
     let none = HostConfig::default();
     let want = asked.body.host_config.as_ref().unwrap_or(&none);
     let have = seen.host_config.as_ref().unwrap_or(&none);
@@ -66,10 +70,10 @@ pub(crate) fn compare(
         (Layer::User, user(asked, seen, have)),
         (Layer::Capabilities, capabilities(want, have)),
         (Layer::NoNewPrivileges, no_new_privileges(have)),
-        (Layer::Seccomp, seccomp(want, have, facts)),
+        (Layer::Seccomp, seccomp(asked, want, have, facts)),
         (Layer::ReadOnlyRoot, read_only_root(have)),
-        (Layer::Network, network(seen, have)),
-        (Layer::Namespaces, namespaces(have)),
+        (Layer::Network, network(want, seen, have)),
+        (Layer::Namespaces, namespaces(want, have)),
         (Layer::MemoryLimit, memory(want, have)),
         (Layer::PidsLimit, pids(want, have)),
         (Layer::CpuLimit, cpu(want, have)),
@@ -81,8 +85,9 @@ pub(crate) fn compare(
         let status = weakened(layer, status, warnings, facts);
         LayerReport { layer, status: without_swap(layer, status, want, have) }
     })
+    .filter(|report| !(report.status.is_enforced() && shown.untold.contains(&report.layer)))
     .collect();
-    ReadBack { layers, other: other(asked, seen, want, have) }
+    ReadBack { layers, other: other(asked, shown, want, have, facts) }
 }
 
 /// What the engine said about limits that it cannot give, now or in general, beats what it shows.
@@ -169,9 +174,9 @@ fn no_new_privileges(have: &HostConfig) -> Differences {
     found
 }
 
-fn seccomp(want: &HostConfig, have: &HostConfig, facts: &Facts) -> Differences {
+fn seccomp(asked: &Asked, want: &HostConfig, have: &HostConfig, facts: &Facts) -> Differences {
     let mut found = Differences::default();
-    let profile = |config: &HostConfig| -> Vec<serde_json::Value> {
+    let profiles = |config: &HostConfig| -> Vec<serde_json::Value> {
         options(config)
             .iter()
             .filter_map(|text| {
@@ -183,8 +188,13 @@ fn seccomp(want: &HostConfig, have: &HostConfig, facts: &Facts) -> Differences {
             })
             .collect()
     };
-    if profile(want) != profile(have) {
+    if profiles(want) != profiles(have) {
         found.0.push("the profile is not the one that was asked for".to_owned());
+    }
+    if let Some(file) = &asked.profile
+        && !profile::holds(&file.place, &file.content)
+    {
+        found.0.push(format!("{} was changed while the engine read it", file.place.display()));
     }
     if !facts.seccomp {
         found.0.push("the engine does not list seccomp among its security options".to_owned());
@@ -198,9 +208,12 @@ fn read_only_root(have: &HostConfig) -> Differences {
     found
 }
 
-fn network(seen: &ContainerInspectResponse, have: &HostConfig) -> Differences {
+fn network(want: &HostConfig, seen: &ContainerInspectResponse, have: &HostConfig) -> Differences {
     let mut found = Differences::default();
     found.same("network mode", Some("none"), have.network_mode.as_deref());
+    found.same("name servers", want.dns.as_ref(), have.dns.as_ref());
+    found.same("search domains", want.dns_search.as_ref(), have.dns_search.as_ref());
+    found.empty("resolver options", have.dns_options.as_ref());
     let networks = seen.network_settings.as_ref().and_then(|n| n.networks.as_ref());
     let joined: Vec<&String> =
         networks.into_iter().flatten().map(|(name, _)| name).filter(|n| *n != "none").collect();
@@ -215,7 +228,7 @@ fn network(seen: &ContainerInspectResponse, have: &HostConfig) -> Differences {
     found
 }
 
-fn namespaces(have: &HostConfig) -> Differences {
+fn namespaces(want: &HostConfig, have: &HostConfig) -> Differences {
     let mut found = Differences::default();
     let own = |mode: Option<&String>| mode.is_none_or(|m| m.is_empty() || m == "private");
     for (what, mode) in
@@ -225,7 +238,10 @@ fn namespaces(have: &HostConfig) -> Differences {
             found.0.push(format!("the {what} namespace is {mode:?}"));
         }
     }
-    found.same("ipc mode", Some("none"), have.ipc_mode.as_deref());
+    // `none` and `private` are both a namespace of its own; which one is asked for differs by engine.
+    let ipc = want.ipc_mode.as_deref().filter(|mode| matches!(*mode, "none" | "private"));
+    found.same("ipc mode", ipc.or(Some("none")), have.ipc_mode.as_deref());
+    found.same("cgroup parent", "", have.cgroup_parent.as_deref().unwrap_or_default());
     found.same("cgroup namespace", Some(HostConfigCgroupnsModeEnum::PRIVATE), have.cgroupns_mode);
     found
 }
@@ -265,7 +281,7 @@ fn mounts(
     let mut work = 0;
     for mount in seen.mounts.iter().flatten() {
         let at = mount.destination.as_deref().unwrap_or_default();
-        let is_work = at == layout::WORK
+        let is_work = at == asked.target()
             && mount.typ.as_deref() == Some("volume")
             && mount.name.as_deref() == Some(asked.volume.as_str());
         // Newer engines list the tmpfs mounts here as well; the map below is what is compared.
@@ -303,11 +319,13 @@ fn mounts(
 /// What has no layer of its own, but was asked for and must be so.
 fn other(
     asked: &Asked,
-    seen: &ContainerInspectResponse,
+    shown: &Shown,
     want: &HostConfig,
     have: &HostConfig,
+    facts: &Facts,
 ) -> Vec<String> {
     let mut found = Differences::default();
+    let seen = &shown.container;
     let body = &asked.body;
     let Some(config) = &seen.config else {
         return vec!["the engine shows no configuration".to_owned()];
@@ -320,7 +338,36 @@ fn other(
     found.same("working directory", body.working_dir.as_ref(), config.working_dir.as_ref());
     found.same("terminal", body.tty, config.tty);
     found.same("open input", body.open_stdin, config.open_stdin);
-    found.same("input of one client", body.stdin_once, config.stdin_once);
+    if shown.tells_input {
+        found.same("input of one client", body.stdin_once, config.stdin_once);
+    }
+    found.same("image", body.image.as_deref(), seen.image.as_deref());
+    let is_added = |variable: &&String| {
+        let name = variable.split('=').next().unwrap_or_default();
+        shown.added_variables.contains(&name)
+    };
+    let variables: BTreeSet<&String> =
+        config.env.iter().flatten().filter(|variable| !is_added(variable)).collect();
+    found.same("environment", asked.environment.iter().collect(), variables);
+    if config
+        .healthcheck
+        .as_ref()
+        .and_then(|c| c.test.as_deref())
+        .is_some_and(|test| test.first().is_some_and(|first| first != "NONE"))
+    {
+        found.0.push("the engine would run a health check inside".to_owned());
+    }
+    found.empty("volumes of the image", config.volumes.as_ref());
+    found.empty("build steps", config.on_build.as_ref());
+    let expected: BTreeSet<&str> = options(want).iter().map(|text| kind_of(text)).collect();
+    let others: Vec<&String> =
+        options(have).iter().filter(|text| !expected.contains(kind_of(text))).collect();
+    found.empty("more security options", Some(&others));
+    let runtime = want.runtime.as_ref().or(facts.default_runtime.as_ref());
+    if have.runtime.is_some() || want.runtime.is_some() {
+        found.same("runtime", runtime, have.runtime.as_ref());
+    }
+    beyond::look(have, &mut found);
     for (label, value) in body.labels.iter().flatten() {
         let there = config.labels.as_ref().and_then(|all| all.get(label));
         found.same(label, Some(value), there);
@@ -337,6 +384,14 @@ fn other(
     found.same("restart policy", restart(want), restart(have));
     found.same("removal by the engine", want.auto_remove, have.auto_remove);
     found.0
+}
+
+/// A security option without its value.
+fn kind_of(option: &str) -> &str {
+    if option.starts_with(MASK) {
+        return MASK;
+    }
+    option.split(['=', ':']).next().unwrap_or(option)
 }
 
 #[cfg(test)]

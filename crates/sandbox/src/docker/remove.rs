@@ -49,8 +49,7 @@ impl Remains {
         instance: &InstanceId,
         run: &RunId,
     ) -> Result<Self, CallError> {
-        let mut filters = labels::filter(instance);
-        filters.entry("label".to_owned()).or_default().push(format!("{}={run}", labels::RUN));
+        let filters = labels::filter_run(run);
         let is_ours = |all: &HashMap<String, String>| {
             labels::Owner::read(all)
                 .is_some_and(|owner| owner.run == *run && owner.instance == *instance)

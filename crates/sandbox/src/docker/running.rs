@@ -3,21 +3,29 @@
 //! The container is attached to before it starts, so that not one byte of the guest is missed. It
 //! must never report an end that the engine did not state.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, KillContainerOptionsBuilder, WaitContainerOptionsBuilder,
 };
-use cofferdam_run::fact::TeardownOutcome;
+use cofferdam_run::fact::{ResourceUse, TeardownOutcome};
+use cofferdam_run::posture::LayerReport;
 use futures::StreamExt;
 
 use super::call::{CALL_TIMEOUT, CallError, Client, KILL_TIMEOUT};
+use super::flavour::Flavour;
+use super::outside;
 use super::remove::Remains;
 use super::stdio::{self, Pumps};
+use super::usage::Counters;
+use super::view::HostView;
 use crate::engine::{Control, Evidence, Prepared, Running, SandboxExit};
 use crate::error::SandboxError;
+use crate::native::unlinked;
+use crate::spec::Hardening;
+use crate::volume::{self, Stop, WorkUse};
 
 /// Pause before the engine is asked again after it failed to answer a wait, milliseconds.
 pub const WAIT_AGAIN: Duration = Duration::from_millis(500);
@@ -25,6 +33,8 @@ pub const WAIT_AGAIN: Duration = Duration::from_millis(500);
 /// A container that exists and was compared, and has not started.
 pub(crate) struct PreparedContainer {
     pub(crate) client: Client,
+    pub(crate) flavour: Flavour,
+    pub(crate) hardening: Hardening,
     /// The engine's id.
     pub(crate) id: String,
     /// Its name: the sandbox's identity.
@@ -51,25 +61,35 @@ impl Prepared for PreparedContainer {
 
     async fn start(self: Box<Self>) -> Result<Running, SandboxError> {
         match self.attach_and_start().await {
-            Ok(streams) => Ok(Running {
-                stdin: Box::new(streams.stdin),
-                stdout: Box::new(streams.stdout),
-                stderr: Box::new(streams.stderr),
-                control: Box::new(RunningContainer {
-                    remains: self.remains(),
-                    client: self.client,
-                    id: self.id,
-                    ended: None,
-                    _pumps: streams.pumps,
-                }),
-                outside: Vec::new(),
-            }),
+            Ok(streams) => {
+                let (view, outside) = self.look().await;
+                let work = match &view {
+                    Some(view) => self.work_here().await.map(|place| (place, view.pid)),
+                    None => None,
+                };
+                Ok(Running {
+                    stdin: Box::new(streams.stdin),
+                    stdout: Box::new(streams.stdout),
+                    stderr: Box::new(streams.stderr),
+                    control: Box::new(RunningContainer {
+                        remains: self.remains(),
+                        counters: Counters::of(view),
+                        work,
+                        flavour: self.flavour,
+                        client: self.client,
+                        id: self.id,
+                        ended: None,
+                        _pumps: streams.pumps,
+                    }),
+                    outside,
+                })
+            }
             Err(error) => {
                 let outcome = self.remains().remove(&self.client).await;
                 if let TeardownOutcome::Failed { detail } = outcome {
                     tracing::warn!(%detail, "a container that did not start could not be removed");
                 }
-                Err(error)
+                Err(error.on(self.flavour.kind))
             }
         }
     }
@@ -80,6 +100,30 @@ impl Prepared for PreparedContainer {
 }
 
 impl PreparedContainer {
+    /// What this host sees of the container, where it runs on this host.
+    async fn look(&self) -> (Option<HostView>, Vec<LayerReport>) {
+        let seen = self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.inspect_container(&self.id, None))
+            .await
+            .ok();
+        let pid = seen.and_then(|seen| seen.state?.pid).unwrap_or(0);
+        let view = HostView::of(pid, &self.id);
+        let outside = outside::look(view.as_ref(), &self.hardening, &self.flavour);
+        (view, outside)
+    }
+
+    /// Where the volume lies on this host, when it may be read here.
+    async fn work_here(&self) -> Option<PathBuf> {
+        let volume = self
+            .client
+            .ask(CALL_TIMEOUT, self.client.docker.inspect_volume(&self.volume))
+            .await
+            .ok()?;
+        let place = PathBuf::from(volume.mountpoint);
+        std::fs::read_dir(&place).is_ok().then_some(place)
+    }
+
     async fn attach_and_start(&self) -> Result<stdio::Streams, SandboxError> {
         let options = AttachContainerOptionsBuilder::default()
             .stream(true)
@@ -114,6 +158,10 @@ struct RunningContainer {
     client: Client,
     id: String,
     remains: Remains,
+    flavour: Flavour,
+    counters: Counters,
+    /// The volume on this host, and the first process by its number on this host.
+    work: Option<(PathBuf, i32)>,
     ended: Option<SandboxExit>,
     _pumps: Pumps,
 }
@@ -137,7 +185,12 @@ impl Control for RunningContainer {
                 .ask(CALL_TIMEOUT, self.client.docker.inspect_container(&self.id, None))
                 .await
             {
-                Ok(seen) => self.ended = seen.state.as_ref().and_then(exit_of),
+                Ok(seen) => {
+                    self.ended = seen.state.as_ref().and_then(exit_of).map(|exit| SandboxExit {
+                        oom_killed: self.oom_killed(exit.oom_killed),
+                        ..exit
+                    });
+                }
                 Err(error) if error.says_gone() => self.ended = Some(SandboxExit::default()),
                 Err(error) => tracing::debug!(%error, "the engine did not answer about an end"),
             }
@@ -160,15 +213,56 @@ impl Control for RunningContainer {
         }
     }
 
+    async fn usage(&mut self) -> ResourceUse {
+        self.counters.usage(&self.client, &self.id).await
+    }
+
+    async fn work_use(&mut self, stop: Stop) -> Option<WorkUse> {
+        let Some((work, first)) = self.work.clone() else {
+            return None;
+        };
+        let _ends_with_the_caller = stop.guard();
+        let host_processes = self.flavour.host_processes;
+        let counted = tokio::task::spawn_blocking(move || {
+            let mut seen = volume::count(&work, &stop)?;
+            if host_processes {
+                seen.bytes = seen.bytes.saturating_add(unlinked::bytes(&work, first));
+            }
+            Ok::<_, std::io::Error>(seen)
+        });
+        match counted.await {
+            Ok(Ok(seen)) => Some(seen),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "work volume not counted");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn work_place(&self) -> Option<PathBuf> {
+        self.work.as_ref().map(|(place, _)| place.clone())
+    }
+
     async fn salvage(&mut self, to: &Path) -> Result<bool, SandboxError> {
         // Nothing may write there while it is read, whatever the caller believes.
         self.kill().await;
         let _hangs = tokio::time::timeout(KILL_TIMEOUT, self.wait()).await;
-        super::salvage::work(&self.client, &self.id, to).await
+        super::salvage::work(&self.client, &self.id, to)
+            .await
+            .map_err(|error| error.on(self.flavour.kind))
     }
 
     async fn teardown(self: Box<Self>) -> TeardownOutcome {
         self.remains.remove(&self.client).await
+    }
+}
+
+impl RunningContainer {
+    /// The kernel's own count where it shows; the engine's flag where that can be believed.
+    fn oom_killed(&self, flag: bool) -> bool {
+        let counted = self.counters.oom_killed();
+        counted == Some(true) || (flag && (self.flavour.tells_oom || counted.is_none()))
     }
 }
 

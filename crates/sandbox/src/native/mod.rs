@@ -5,7 +5,7 @@
 //! reported, never papered over. No daemon is needed, and nothing outlives the run but what
 //! `list` finds.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod handoff;
 mod label;
 pub mod launcher;
@@ -16,7 +16,7 @@ mod process;
 mod running;
 mod salvage;
 mod sweep;
-mod unlinked;
+pub(crate) mod unlinked;
 
 use std::path::{Path, PathBuf};
 

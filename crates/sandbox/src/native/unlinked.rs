@@ -18,7 +18,7 @@ const BLOCK: u64 = 512;
 
 /// Bytes of deleted files on the file system of `work` that processes in the sandbox of `first` hold
 /// open.
-pub(super) fn bytes(work: &Path, first: i32) -> u64 {
+pub(crate) fn bytes(work: &Path, first: i32) -> u64 {
     let Ok(device) = fs::metadata(work).map(|meta| meta.dev()) else { return 0 };
     let Ok(space) = fs::read_link(format!("/proc/{first}/ns/pid")) else { return 0 };
     let (mut seen, mut sum, mut left) = (HashSet::new(), 0u64, UNLINKED_DESCRIPTORS);

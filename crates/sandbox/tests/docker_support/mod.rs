@@ -12,7 +12,7 @@ use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_run::ids::{InstanceId, RunId, TimestampMs};
 use cofferdam_run::posture::{Layer, LayerReport};
 use cofferdam_run::spec::Resources;
-use cofferdam_sandbox::docker::{Base, DockerConfig, DockerEngine};
+use cofferdam_sandbox::docker::{Base, Behind, DockerConfig, DockerEngine};
 use cofferdam_sandbox::spec::Hardening;
 use cofferdam_sandbox::{Control, Engine, Evidence, RootSource, SandboxExit, SandboxSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,7 +39,12 @@ pub(crate) fn state_dir() -> PathBuf {
 }
 
 pub(crate) fn config() -> DockerConfig {
-    DockerConfig { host: Some(host()), base: Base::HostFiles, state_dir: state_dir() }
+    DockerConfig {
+        host: Some(host()),
+        base: Base::HostFiles,
+        state_dir: state_dir(),
+        behind: Behind::Docker,
+    }
 }
 
 fn entropy<const N: usize>() -> [u8; N] {
@@ -95,6 +100,7 @@ impl Lab {
             guest_binary: self.dir.path().join("guest"),
             run_dir: self.dir.path().join("run"),
             root: RootSource::HostUserland,
+            shell_host: false,
         }
     }
 

@@ -38,24 +38,24 @@ impl Images {
             let layers = layers_of(image);
             is_ours(image, &print) && layers.len() == base.len() + 1 && layers.starts_with(&base)
         };
-        let found = |id| Image { id, guest: guest.binary.clone() };
-        if let Some(id) = self.find(&print, check).await? {
-            return Ok(found(id));
+        let found = |(id, environment)| Image { id, guest: guest.binary.clone(), environment };
+        if let Some(image) = self.find(&print, check).await? {
+            return Ok(found(image));
         }
         let _here = self.building.lock().await;
         let _elsewhere = BuildLock::take(self.state_dir()).await?;
-        if let Some(id) = self.find(&print, check).await? {
-            return Ok(found(id));
+        if let Some(image) = self.find(&print, check).await? {
+            return Ok(found(image));
         }
         self.build(reference, &print, &guest).await?;
-        let Some(id) = self.find(&print, check).await? else {
+        let Some(image) = self.find(&print, check).await? else {
             return Err(SandboxError::Root {
                 engine: EngineKind::Docker,
                 reason: format!("the image built on {reference} is not one layer on top of it"),
             });
         };
-        self.built(&id).await;
-        Ok(found(id))
+        self.built(&image.0).await;
+        Ok(found(image))
     }
 
     /// Layers of the base, pulled first when the engine lacks it.

@@ -119,10 +119,10 @@ impl Images {
     ) -> Result<Option<Image>, SandboxError> {
         let print = print_of(recipe, guest, base);
         let expected = [base.digest.to_string(), guest.layer.digest.to_string()];
-        let id = self
+        let found = self
             .find(&print, |image| is_ours(image, &print) && layers_of(image) == expected)
             .await?;
-        Ok(id.map(|id| Image { id, guest: guest.binary.clone() }))
+        Ok(found.map(|(id, environment)| Image { id, guest: guest.binary.clone(), environment }))
     }
 
     async fn load(

@@ -42,6 +42,8 @@ pub(crate) struct Image {
     pub(crate) id: String,
     /// Digest of the guest binary in it.
     pub(crate) guest: Digest,
+    /// Its variables, `NAME=value`.
+    pub(crate) environment: Vec<String>,
 }
 
 /// What an image is made of.
@@ -98,14 +100,10 @@ impl Images {
         &self,
         fingerprint: &Digest,
         check: impl Fn(&ImageInspect) -> bool,
-    ) -> Result<Option<String>, SandboxError> {
-        let filters = HashMap::from([(
-            "label".to_owned(),
-            vec![
-                format!("{}=1", labels::MANAGED),
-                format!("{}={fingerprint}", labels::FINGERPRINT),
-            ],
-        )]);
+    ) -> Result<Option<(String, Vec<String>)>, SandboxError> {
+        // One label: Podman finds nothing when asked for two.
+        let label = format!("{}={fingerprint}", labels::FINGERPRINT);
+        let filters = HashMap::from([("label".to_owned(), vec![label])]);
         let options = ListImagesOptionsBuilder::default().filters(&filters).build();
         let found = self
             .client
@@ -114,7 +112,10 @@ impl Images {
             .map_err(|error| error.during("list images"))?;
         for image in found {
             match self.client.ask(CALL_TIMEOUT, self.client.docker.inspect_image(&image.id)).await {
-                Ok(seen) if check(&seen) => return Ok(Some(image.id)),
+                Ok(seen) if check(&seen) => {
+                    let environment = seen.config.and_then(|config| config.env).unwrap_or_default();
+                    return Ok(Some((image.id, environment)));
+                }
                 Ok(_) => {}
                 // Removed between the two questions.
                 Err(error) if error.says_gone() => {}
@@ -163,6 +164,9 @@ fn is_ours(image: &ImageInspect, fingerprint: &Digest) -> bool {
         config.user.as_deref() == Some(user().as_str())
             && config.entrypoint.as_deref() == Some(&[layout::GUEST_BIN.to_owned()])
             && config.volumes.as_ref().is_none_or(Vec::is_empty)
+            && config.healthcheck.as_ref().is_none_or(|check| {
+                check.test.as_ref().is_none_or(|test| test.first().is_none_or(|t| t == "NONE"))
+            })
             && config
                 .labels
                 .as_ref()
