@@ -12,6 +12,8 @@
 
 mod error;
 pub mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guest;
 mod header;
 mod host;

@@ -53,7 +53,7 @@ pub(crate) fn read(path: &Path) -> std::io::Result<Result<Header, HeaderError>> 
     Ok(parse(&bytes))
 }
 
-fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
     let end = bytes
         .windows(2)
         .position(|w| w == b"\n\n")

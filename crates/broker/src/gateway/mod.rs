@@ -9,6 +9,8 @@
 mod body;
 mod call;
 mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod json;
 pub mod limits;

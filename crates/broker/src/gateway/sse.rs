@@ -1,11 +1,14 @@
 //! Splits a byte stream into server-sent events, beside the stream: nothing waits for it.
 //!
 //! After <https://html.spec.whatwg.org/multipage/server-sent-events.html>: lines end with CR, LF or
-//! CRLF, a blank line ends an event, `data` lines are joined with LF. It hands out the data only.
+//! CRLF, a blank line ends an event, `data` lines are joined with LF, one byte order mark at the front
+//! is dropped. It hands out the data only.
 //! (`sse-stream` drives a body; here the body is driven by the guest, and this only looks on.) It must
 //! never hold more than [`MAX_EVENT_BYTES`].
 
 use super::limits::MAX_EVENT_BYTES;
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The splitter's state between chunks.
 #[derive(Debug, Default)]
@@ -14,6 +17,8 @@ pub(super) struct Events {
     data: Vec<u8>,
     has_data: bool,
     after_cr: bool,
+    /// The first line is over: a byte order mark is text from here on.
+    begun: bool,
     /// An event was larger than is read; nothing more is handed out.
     overflowed: bool,
 }
@@ -46,7 +51,10 @@ impl Events {
     }
 
     fn end_line(&mut self, event: &mut impl FnMut(&[u8])) {
-        let line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.line);
+        if !std::mem::replace(&mut self.begun, true) && line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..BYTE_ORDER_MARK.len());
+        }
         if line.is_empty() {
             if std::mem::take(&mut self.has_data) {
                 event(&self.data);
@@ -54,7 +62,9 @@ impl Events {
             }
             return;
         }
-        if let Some(value) = line.strip_prefix(b"data:") {
+        // A field without a colon has an empty value.
+        let value = if line == b"data" { Some(&b""[..]) } else { line.strip_prefix(b"data:") };
+        if let Some(value) = value {
             if std::mem::replace(&mut self.has_data, true) {
                 self.data.push(b'\n');
             }
@@ -92,6 +102,13 @@ mod tests {
             let chunks: Vec<&[u8]> = text.chunks(size).collect();
             assert_eq!(events(&chunks), whole, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_a_bare_field_do_not_hide_data() {
+        assert_eq!(events(&[b"\xef\xbb", b"\xbfdata: 1\n\n"]), ["1"]);
+        assert_eq!(events(&[b"data\ndata: 1\n\n"]), ["\n1"]);
+        assert_eq!(events(&[b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n"]), ["1"]);
     }
 
     #[test]

@@ -1,0 +1,5 @@
+//! libFuzzer's way into the body of `link_host`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| cofferdam_fuzz_bodies::run("link_host", data));
