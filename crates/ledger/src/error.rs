@@ -45,6 +45,35 @@ pub enum LedgerError {
         /// The id or prefix.
         id: String,
     },
+    /// Nothing of that kind has that id.
+    #[error("there is no {kind} {id}")]
+    NotFound {
+        /// What was looked for.
+        kind: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// The disk is another machine's, or is not kept by the kernel.
+    #[error("the data directory {path} is on {kind}, where SQLite cannot keep its promises")]
+    NotLocal {
+        /// The directory.
+        path: PathBuf,
+        /// What it is on.
+        kind: &'static str,
+    },
+    /// Opened for reading only.
+    #[error("the ledger was opened for reading only")]
+    ReadOnly,
+    /// The format could not be changed.
+    #[error("the ledger could not be brought from format {from} to {to}: {detail}")]
+    Migration {
+        /// The format that it still has.
+        from: i64,
+        /// The format that it should have got.
+        to: i64,
+        /// Why not.
+        detail: String,
+    },
     /// More than one run begins like that.
     #[error("{prefix} names several runs: {}", candidates.join(", "))]
     Ambiguous {
@@ -103,6 +132,10 @@ impl LedgerError {
             Self::TooLarge { .. } => "LEDGER-010",
             Self::Closed => "LEDGER-011",
             Self::Misuse { .. } => "LEDGER-012",
+            Self::NotFound { .. } => "LEDGER-013",
+            Self::NotLocal { .. } => "LEDGER-014",
+            Self::ReadOnly => "LEDGER-015",
+            Self::Migration { .. } => "LEDGER-016",
         }
     }
 
@@ -125,6 +158,12 @@ impl LedgerError {
             Self::TooLarge { .. } => "make it smaller; docs/limits.md lists the bounds",
             Self::Database { .. } => "check the disk and the file system's mount state",
             Self::Closed => "start the command again",
+            Self::NotFound { .. } => "look at the list; nothing with an id is ever deleted",
+            Self::NotLocal { .. } => "use a directory on a local disk: `--data-dir DIR`",
+            Self::ReadOnly => "use the version of cofferdam that wrote it, or a newer one",
+            Self::Migration { .. } => {
+                "nothing was changed; free some space and check the disk, then start it again"
+            }
             Self::Misuse { .. } => "this is a mistake in cofferdam: please report it",
         }
     }

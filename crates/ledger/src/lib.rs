@@ -4,7 +4,7 @@
 //! of processes per file; a write is acknowledged after it is on the disk and not before.
 //!
 //! The file must be on a local disk: write-ahead logging needs shared memory, which network file
-//! systems do not give. Detecting those is not done yet.
+//! systems do not give. Those are refused.
 
 // The suite's fixtures are shared with the unit tests and name the crate from outside.
 #[cfg(test)]
@@ -17,6 +17,7 @@ pub mod store;
 
 pub use error::LedgerError;
 pub use sqlite::Ledger;
+pub use store::Durable;
 pub use store::{
     Appended, Applied, Beat, CancelOutcome, EventBody, Item, ListFilter, Lost, NewRun,
     OutputStream, RunRow, Settlement, Store, StoredEvent,

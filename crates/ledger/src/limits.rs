@@ -64,3 +64,19 @@ pub const BUSY_ATTEMPT_MS: u64 = 5_000;
 
 /// Attempts before the lock counts as stuck and `LEDGER-005` is given: two minutes altogether.
 pub const BUSY_ATTEMPTS: u32 = 24;
+
+/// Bytes of a record that stays in its row. A larger one becomes a file beside the database, named by
+/// its digest.
+pub const RECORD_INLINE_BYTES: usize = 64 << 10;
+
+/// Bytes of such a file. A larger one counts as damaged.
+pub const MAX_BLOB_BYTES: u64 = 80 << 20;
+
+/// Milliseconds that a file which no row names is left alone: it may be about to be named.
+pub const BLOB_GRACE_MS: u64 = 60 * 60 * 1000;
+
+/// Schedules dealt with in one transaction. Further ones wait for the next call.
+pub const MAX_FIRED: u32 = 100;
+
+/// Tries to mint an id that is not taken, before that counts as a mistake.
+pub const MAX_SALT: u32 = 64;

@@ -3,7 +3,11 @@
 //! Each method hands one closure to the writer or to a reader; the closures live in `ops`. Nothing
 //! here blocks an async thread.
 
+mod blobs;
+mod durable;
 mod error;
+mod filesystem;
+mod migrate;
 mod open;
 mod ops;
 mod reader;
@@ -24,8 +28,10 @@ use crate::store::{
     Appended, Applied, Beat, CancelOutcome, Item, ListFilter, NewRun, OutputStream, Result, RunRow,
     Settlement, Store, StoredEvent,
 };
+use blobs::Blobs;
 use open::Options;
 use reader::Readers;
+use tokio::sync::watch;
 use writer::Writer;
 
 /// The ledger of one data directory. Cheap to clone; all clones share one writer thread.
@@ -36,9 +42,13 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct Inner {
-    writer: Writer,
+    /// None when opened for reading only.
+    writer: Option<Writer>,
     readers: Readers,
     instance: InstanceId,
+    blobs: Blobs,
+    /// Counts the groups of writes of this process that were committed.
+    commits: watch::Sender<u64>,
 }
 
 impl Ledger {
@@ -47,26 +57,60 @@ impl Ledger {
     ///
     /// # Errors
     /// `LEDGER-001` when it cannot be opened or protected, `LEDGER-002` when a newer version wrote it,
-    /// `LEDGER-003` when it is damaged.
+    /// `LEDGER-003` when it is damaged, `LEDGER-014` when the directory is not on a local disk,
+    /// `LEDGER-016` when an older format could not be brought up.
     pub async fn open(data_dir: impl Into<PathBuf>) -> Result<Self> {
         Self::open_with(data_dir.into(), Options::default()).await
     }
 
+    /// Opens what is there for reading only: also a ledger of a newer version, as long as that says
+    /// that this one can read it. Every write is refused with `LEDGER-015`.
+    ///
+    /// # Errors
+    /// `LEDGER-001` when there is none or its format is older, `LEDGER-002` when it is too new.
+    pub async fn open_read_only(data_dir: impl Into<PathBuf>) -> Result<Self> {
+        let data_dir = data_dir.into();
+        let blobs = Blobs::new(&data_dir);
+        let opened = tokio::task::spawn_blocking(move || open::open_read_only(&data_dir))
+            .await
+            .map_err(|_| LedgerError::Closed)??;
+        Self::start(opened, blobs)
+    }
+
     async fn open_with(data_dir: PathBuf, options: Options) -> Result<Self> {
+        let blobs = Blobs::new(&data_dir);
         let opened = tokio::task::spawn_blocking(move || open::open(&data_dir, options))
             .await
             .map_err(|_| LedgerError::Closed)??;
-        let writer = Writer::start(opened.writer)?;
+        Self::start(opened, blobs)
+    }
+
+    fn start(opened: open::Opened, blobs: Blobs) -> Result<Self> {
+        let (commits, _) = watch::channel(0);
+        let writer = match opened.writer {
+            Some(connection) => Some(Writer::start(connection, commits.clone())?),
+            None => None,
+        };
         let readers = Readers::new(opened.readers);
         let instance = opened.instance;
-        Ok(Self { inner: Arc::new(Inner { writer, readers, instance }) })
+        Ok(Self { inner: Arc::new(Inner { writer, readers, instance, blobs, commits }) })
+    }
+
+    /// Changes whenever this process has committed something. A stream that waits looks again then;
+    /// what other processes commit it finds by looking again after a while.
+    #[must_use]
+    pub fn commits(&self) -> watch::Receiver<u64> {
+        self.inner.commits.subscribe()
     }
 
     async fn write<T: Send + 'static>(
         &self,
         work: impl FnMut(&rusqlite::Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.inner.writer.run(work).await
+        match &self.inner.writer {
+            Some(writer) => writer.run(work).await,
+            None => Err(LedgerError::ReadOnly),
+        }
     }
 
     async fn read<T: Send + 'static>(
@@ -189,17 +233,20 @@ impl Store for Ledger {
 
     async fn facts(&self, id: &RunId) -> Result<Vec<(TimestampMs, Fact)>> {
         let id = id.clone();
-        self.read(move |c| ops::query::facts(c, &id)).await
+        let blobs = self.inner.blobs.clone();
+        self.read(move |c| ops::query::facts(c, &blobs, &id)).await
     }
 
     async fn settle(&self, id: &RunId, epoch: u64, at: TimestampMs) -> Result<Settlement> {
         let id = id.clone();
-        self.write(move |c| ops::settle::settle(c, &id, epoch, at)).await
+        let blobs = self.inner.blobs.clone();
+        self.write(move |c| ops::settle::settle(c, &blobs, &id, epoch, at)).await
     }
 
     async fn record(&self, id: &RunId) -> Result<Option<String>> {
         let id = id.clone();
-        self.read(move |c| ops::query::record(c, &id)).await
+        let blobs = self.inner.blobs.clone();
+        self.read(move |c| ops::query::record(c, &blobs, &id)).await
     }
 
     async fn expired(&self, now: TimestampMs) -> Result<Vec<Run>> {

@@ -3,6 +3,12 @@
 //! A second backend joins by implementing [`Store`] and passing the same suite. Nothing here speaks
 //! SQL, performs an action or reads a clock: every instant comes from the caller.
 
+pub mod approvals;
+pub mod catalogue;
+pub mod stream;
+pub mod triggers;
+pub mod work;
+
 use async_trait::async_trait;
 use cofferdam_run::fact::Fact;
 use cofferdam_run::limits::Spend;
@@ -45,6 +51,8 @@ pub enum Lost {
         /// When it ran out.
         at: TimestampMs,
     },
+    /// Somebody wishes to stop it: nothing new begins.
+    Stopping,
     /// The run is over; its first terminal state stands.
     Over {
         /// That state.
@@ -225,6 +233,27 @@ pub struct RunRow {
     pub verdict: Option<Verdict>,
     /// Spend so far: calls as they happen, replaced by the final sum.
     pub spend: Spend,
+}
+
+/// Everything that durable work needs of a store.
+pub trait Durable:
+    Store
+    + work::Work
+    + approvals::Approvals
+    + triggers::Triggers
+    + stream::Stream
+    + catalogue::Catalogue
+{
+}
+
+impl<T> Durable for T where
+    T: Store
+        + work::Work
+        + approvals::Approvals
+        + triggers::Triggers
+        + stream::Stream
+        + catalogue::Catalogue
+{
 }
 
 /// Durable runs. Every method either is durable when it returns or changed nothing.

@@ -177,6 +177,18 @@ impl RunId {
     }
 }
 
+impl TaskId {
+    /// The id of the task of a slot: follows from schedule and instant, so that a repeated write makes
+    /// the same one. `salt` counts up while the id is taken.
+    #[must_use]
+    pub fn of_slot(schedule: &ScheduleId, slot: TimestampMs, salt: u32) -> Self {
+        use sha2::Digest as _;
+        let text = format!("slot\n{schedule}\n{}\n{salt}", slot.0);
+        let hash = sha2::Sha256::digest(text.as_bytes());
+        Self(format!("tsk-{}", base32(&hash[..5])))
+    }
+}
+
 impl InstanceId {
     /// Mints an id from ten random bytes.
     #[must_use]

@@ -58,6 +58,12 @@ pub enum StepError {
     /// An unattended run waits for nobody.
     #[error("nobody is there to ask: the run is unattended")]
     NobodyThere,
+    /// More than was reserved for a delegated run.
+    #[error("only what was reserved for it is left of the budget {budget}")]
+    BeyondShare {
+        /// Which.
+        budget: &'static str,
+    },
     /// `completed` for a run that the host had stopped, or `given_up` without a failure.
     #[error("the verdict contradicts how the run ended: {detail}")]
     Contradiction {

@@ -214,9 +214,9 @@ pub enum RetryRefusal {
         /// What lives there.
         task: TaskId,
     },
-    /// A delegated task is tried again by the run that delegated it.
-    #[error("the run {run} delegated it, and that is over")]
-    ParentOver {
+    /// A delegated task is tried again by the run that delegated it, never by itself.
+    #[error("the run {run} delegated it; only that run can do so again")]
+    Delegated {
         /// The run.
         run: RunId,
     },
@@ -293,8 +293,8 @@ impl Task {
     /// An operator tries it again, as it was or edited, with fresh budgets and a fresh tally.
     ///
     /// # Errors
-    /// When an attempt lives or it is done. Whether its thread and its parent admit it, the caller
-    /// asks in the same transaction.
+    /// When an attempt lives, it is done, or another run delegated it. Whether its thread admits it,
+    /// the caller asks in the same transaction.
     pub fn retried(&self, edited: Option<RunSpec>) -> Result<NextAttempt, RetryRefusal> {
         match &self.state {
             TaskState::Open { run } => return Err(RetryRefusal::Lives { run: run.clone() }),
@@ -302,6 +302,9 @@ impl Task {
             TaskState::Failed { .. }
             | TaskState::DeadLetter { .. }
             | TaskState::Cancelled { .. } => {}
+        }
+        if let Some(parent) = &self.parent {
+            return Err(RetryRefusal::Delegated { run: parent.run.clone() });
         }
         Ok(NextAttempt {
             number: self.attempts.saturating_add(1),

@@ -12,31 +12,31 @@ use cofferdam_run::InstanceId;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::cannot_open;
+use super::filesystem;
+use super::migrate::{APPLICATION_ID, known_format, migrate};
 use crate::error::LedgerError;
 use crate::limits::{BUSY_ATTEMPT_MS, READ_CONNECTIONS};
 use crate::store::Result;
-
-/// Migrations in order; the database's `user_version` counts how many were applied.
-const MIGRATIONS: &[&str] = &[include_str!("schema/001.sql")];
-
-/// Marks the file as a ledger: "CFDM".
-const APPLICATION_ID: i64 = 0x4346_444d;
 
 /// What tests may change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Options {
     /// Pages that the database may have, to play a full disk.
     pub(super) max_pages: Option<u32>,
+    /// Number of the file system that the directory is on, instead of the true one.
+    pub(super) pretend_disk: Option<u32>,
 }
 
 pub(super) struct Opened {
-    pub(super) writer: Connection,
+    /// None when opened for reading only.
+    pub(super) writer: Option<Connection>,
     pub(super) readers: Vec<Connection>,
     pub(super) instance: InstanceId,
 }
 
 pub(super) fn open(data_dir: &Path, options: Options) -> Result<Opened> {
     make_private_dir(data_dir)?;
+    filesystem::check(data_dir, options.pretend_disk)?;
     let lock = private_file(&data_dir.join("ledger.lock"))?;
     lock.lock().map_err(|e| cannot_open(data_dir, e))?;
 
@@ -45,7 +45,7 @@ pub(super) fn open(data_dir: &Path, options: Options) -> Result<Opened> {
     let writer = connect(&path)?;
     check_format(&writer, &path)?;
     prepare_writer(&writer, &path)?;
-    migrate(&writer)?;
+    migrate(&writer, data_dir)?;
     if let Some(pages) = options.max_pages {
         writer.pragma_update(None, "max_page_count", pages)?;
     }
@@ -58,7 +58,40 @@ pub(super) fn open(data_dir: &Path, options: Options) -> Result<Opened> {
     }
     // Dropping the file lets go of the lock; a process that dies here lets go of it too.
     drop(lock);
-    Ok(Opened { writer, readers, instance })
+    Ok(Opened { writer: Some(writer), readers, instance })
+}
+
+/// Opens what is there for reading, also when a newer version wrote it and says that this one may
+/// read it. Makes and changes nothing.
+pub(super) fn open_read_only(data_dir: &Path) -> Result<Opened> {
+    let path = data_dir.join("ledger.db");
+    let mut readers = Vec::with_capacity(READ_CONNECTIONS);
+    for _ in 0..READ_CONNECTIONS {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let real = path.canonicalize().map_err(|e| cannot_open(&path, e))?;
+        let reader = Connection::open_with_flags(real, flags).map_err(|e| cannot_open(&path, e))?;
+        reader.busy_timeout(Duration::from_millis(BUSY_ATTEMPT_MS))?;
+        reader.pragma_update(None, "trusted_schema", false)?;
+        readers.push(reader);
+    }
+    let [first, ..] = readers.as_slice() else { return Err(LedgerError::Closed) };
+    if number(first, "application_id")? != APPLICATION_ID {
+        return Err(cannot_open(&path, "it is a database of something else"));
+    }
+    let (found, known) = (number(first, "user_version")?, known_format());
+    if found < known {
+        // Reading would need the new tables.
+        let detail = format!("it has format {found}; opening it for writing brings it to {known}");
+        return Err(cannot_open(&path, detail));
+    }
+    let readable_by: i64 = first.query_row("SELECT readable_by FROM meta", [], |row| row.get(0))?;
+    if readable_by > known {
+        return Err(LedgerError::Newer { path, found, known });
+    }
+    let instance = instance(first)?;
+    Ok(Opened { writer: None, readers, instance })
 }
 
 fn make_private_dir(dir: &Path) -> Result<()> {
@@ -129,10 +162,6 @@ fn check_format(connection: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn known_format() -> i64 {
-    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
-}
-
 fn prepare_writer(connection: &Connection, path: &Path) -> Result<()> {
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
@@ -142,33 +171,6 @@ fn prepare_writer(connection: &Connection, path: &Path) -> Result<()> {
     }
     // FULL: a commit is on the disk before it is acknowledged.
     connection.pragma_update(None, "synchronous", "full")?;
-    Ok(())
-}
-
-fn migrate(connection: &Connection) -> Result<()> {
-    let found = number(connection, "user_version")?;
-    let done = usize::try_from(found)
-        .map_err(|_| LedgerError::Corrupt { what: format!("user_version is {found}") })?;
-    for (index, sql) in MIGRATIONS.iter().enumerate().skip(done) {
-        let transaction = rusqlite::Transaction::new_unchecked(
-            connection,
-            rusqlite::TransactionBehavior::Immediate,
-        )?;
-        transaction.execute_batch(sql)?;
-        if index == 0 {
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            let entropy: [u8; 10] =
-                transaction.query_row("SELECT randomblob(10)", [], |row| row.get(0))?;
-            let instance = InstanceId::from_entropy(entropy);
-            transaction.execute(
-                "INSERT INTO meta (only_row, instance_id) VALUES (1, ?1)",
-                [instance.as_str()],
-            )?;
-        }
-        let version = i64::try_from(index + 1).unwrap_or(i64::MAX);
-        transaction.pragma_update(None, "user_version", version)?;
-        transaction.commit()?;
-    }
     Ok(())
 }
 

@@ -21,7 +21,7 @@ const HEAD_COLUMNS: &str = "ordinal, id, state, cancel_by, cancel_at, owner, epo
 /// Columns that [`parse`] reads: those of the head, then its own.
 pub(super) const COLUMNS: &str = "ordinal, id, state, cancel_by, cancel_at, owner, epoch, \
      lease_expires, last_seq, output_budget, state_json, created_at, updated_at, mode, \
-     (SELECT body FROM specs WHERE specs.run = runs.ordinal)";
+     (SELECT body FROM specs WHERE specs.run = runs.ordinal), due_at";
 
 /// What a write must know of a run: whose it is, and where its log ends.
 #[derive(Debug)]
@@ -106,6 +106,10 @@ pub(super) fn parse(row: &Row<'_>) -> Result<Loaded> {
     if state.name() != head.state {
         return Err(corrupt(format!("state is {} and {}", head.state, state.name())));
     }
+    // The queue is read by the column, the run by its state.
+    if due_of(&state)? != row.get(15)? {
+        return Err(corrupt("it waits until two instants".to_owned()));
+    }
     let spec: Option<String> = row.get(14)?;
     let spec = spec.ok_or_else(|| corrupt("it has no specification".to_owned()))?;
     let spec: cofferdam_run::RunSpec =
@@ -134,6 +138,14 @@ pub(super) fn parse(row: &Row<'_>) -> Result<Loaded> {
     };
     let run = run.restored().map_err(|e| corrupt(e.to_string()))?;
     Ok(Loaded { head, run })
+}
+
+/// Until when a queued run waits, as its column has it.
+pub(super) fn due_of(state: &State) -> Result<Option<i64>> {
+    match state {
+        State::Queued { due: Some(due) } => Ok(Some(at_to_sql(due.at)?)),
+        _ => Ok(None),
+    }
 }
 
 pub(super) fn mode_name(mode: Mode) -> &'static str {
@@ -218,7 +230,7 @@ impl Loaded {
     ) -> Result<(Run, u64)> {
         let body = text(event)?;
         // A verdict is bounded by the facts it comes from, and a run must be able to end.
-        let bounded = !matches!(event, RunEvent::Settled { .. });
+        let bounded = !matches!(event, RunEvent::Settled { .. } | RunEvent::GivenUp { .. });
         if bounded && body.len() > MAX_EVENT_BYTES {
             return Err(LedgerError::TooLarge {
                 what: "an event in bytes",
@@ -237,8 +249,8 @@ impl Loaded {
         let mut statement = connection.prepare_cached(
             "UPDATE runs SET state = ?1, state_json = ?2, updated_at = ?3, cancel_by = ?4,
                  cancel_at = ?5, owner = ?6, epoch = ?7, lease_expires = ?8, verdict = ?9,
-                 output_budget = ?10
-             WHERE ordinal = ?11 AND state = ?12 AND epoch = ?13",
+                 output_budget = ?10, due_at = ?11
+             WHERE ordinal = ?12 AND state = ?13 AND epoch = ?14",
         )?;
         let changed = statement.execute(params![
             next.state.name().as_str(),
@@ -251,6 +263,7 @@ impl Loaded {
             lease.map(|l| at_to_sql(l.expires_at)).transpose()?,
             next.state.verdict().map(text).transpose()?,
             clamped(next.spec.budgets.output_bytes),
+            due_of(&next.state)?,
             self.head.ordinal,
             self.head.state.as_str(),
             to_sql("an epoch", self.head.epoch)?,

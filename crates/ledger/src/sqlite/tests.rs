@@ -218,7 +218,7 @@ async fn sql_typed_by_hand_cannot_break_the_rules() {
         "DELETE FROM runs WHERE id = $done",
         "UPDATE runs SET ordinal = 1 WHERE id = $live",
         "UPDATE runs SET id = '00000000' WHERE id = $live",
-        "INSERT INTO events SELECT run, 999, at, epoch, kind, state, body FROM events WHERE run = 1 LIMIT 1",
+        "INSERT INTO events SELECT NULL, run, 999, at, epoch, kind, state, body FROM events WHERE run = 1 LIMIT 1",
         "INSERT INTO events (run, seq, at, kind, body) SELECT ordinal, last_seq + 1, 0, 'fact', '{}' FROM runs WHERE id = $done",
         // A run does not end without a verdict, nor without a record.
         "UPDATE runs SET state = 'completed' WHERE id = $live",
@@ -276,7 +276,7 @@ async fn a_wish_to_cancel_cannot_be_taken_back_nor_end_in_success() {
 async fn a_full_disk_is_named_and_costs_nothing_that_was_confirmed() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(&dir).await);
-    let options = Options { max_pages: Some(120) };
+    let options = Options { max_pages: Some(200), ..Options::default() };
     let ledger = Ledger::open_with(dir.path().to_owned(), options).await.unwrap();
     let (id, epoch) = executing(&ledger, 1).await;
 
@@ -338,7 +338,7 @@ async fn one_failing_write_does_not_spoil_its_group() {
             (n, write.await)
         }));
     }
-    while ledger.inner.writer.waiting() < 300 {
+    while ledger.inner.writer.as_ref().unwrap().waiting() < 300 {
         tokio::task::yield_now().await;
     }
     drop(release);
@@ -403,7 +403,7 @@ async fn a_write_that_loses_the_whole_transaction_costs_the_others_nothing() {
         });
     }
     // All are in the queue once the spawned tasks have nothing left to do but wait.
-    while ledger.inner.writer.waiting() < 10 {
+    while ledger.inner.writer.as_ref().unwrap().waiting() < 10 {
         tokio::task::yield_now().await;
     }
     drop(release);

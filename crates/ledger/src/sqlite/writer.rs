@@ -6,7 +6,7 @@
 use std::thread;
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::is_busy;
 use crate::error::LedgerError;
@@ -20,11 +20,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection) -> Result<Self> {
+    pub(super) fn start(connection: Connection, commits: watch::Sender<u64>) -> Result<Self> {
         let (jobs, waiting) = mpsc::channel(MAX_WAITING_WRITES);
         thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || write_until_closed(&connection, waiting))
+            .spawn(move || write_until_closed(&connection, waiting, &commits))
             .map_err(|e| LedgerError::Database { detail: format!("no writer thread: {e}") })?;
         Ok(Self { jobs })
     }
@@ -84,7 +84,11 @@ impl<T: Send, F: FnMut(&Connection) -> Result<T> + Send> Job for Write<T, F> {
     }
 }
 
-fn write_until_closed(connection: &Connection, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+fn write_until_closed(
+    connection: &Connection,
+    mut waiting: mpsc::Receiver<Box<dyn Job>>,
+    commits: &watch::Sender<u64>,
+) {
     while let Some(first) = waiting.blocking_recv() {
         let mut group = vec![first];
         while group.len() < MAX_GROUP
@@ -93,6 +97,7 @@ fn write_until_closed(connection: &Connection, mut waiting: mpsc::Receiver<Box<d
             group.push(next);
         }
         commit(connection, group);
+        commits.send_modify(|count| *count += 1);
     }
 }
 

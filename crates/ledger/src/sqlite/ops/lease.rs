@@ -1,11 +1,11 @@
 //! Claims and heartbeats. Each claim starts a fresh epoch; nothing of an older one can be written.
 
-use cofferdam_run::{Lease, RunEvent, RunId, StepError, TimestampMs, step};
+use cofferdam_run::{Lease, RunEvent, RunId, StateName, StepError, TimestampMs, step};
 use rusqlite::{Connection, params};
 
 use crate::error::LedgerError;
 use crate::sqlite::error::at_to_sql;
-use crate::sqlite::row::{Right, head, load};
+use crate::sqlite::row::{Loaded, Right, head, load};
 use crate::store::{Beat, Result};
 
 pub(in crate::sqlite) fn claim(
@@ -16,6 +16,35 @@ pub(in crate::sqlite) fn claim(
     ttl_ms: u64,
 ) -> Result<Option<Lease>> {
     let loaded = load(connection, id)?;
+    if loaded.head.state == StateName::Queued && thread_is_busy(connection, loaded.head.ordinal)? {
+        return Ok(None);
+    }
+    take(connection, loaded, owner, now, ttl_ms)
+}
+
+/// A thread's turns follow one another: nobody works on another turn of it, and no earlier one is
+/// open.
+fn thread_is_busy(connection: &Connection, ordinal: i64) -> Result<bool> {
+    Ok(connection
+        .prepare_cached(
+            "SELECT 1 FROM runs AS mine WHERE mine.ordinal = ?1 AND mine.thread IS NOT NULL AND (
+                 EXISTS (SELECT 1 FROM runs AS held
+                         WHERE held.thread = mine.thread AND held.owner IS NOT NULL)
+                 OR EXISTS (SELECT 1 FROM tasks AS earlier
+                            WHERE earlier.thread = mine.thread AND earlier.state = 'open'
+                              AND earlier.ordinal < mine.task))",
+        )?
+        .exists([ordinal])?)
+}
+
+/// The claim itself.
+pub(super) fn take(
+    connection: &Connection,
+    loaded: Loaded,
+    owner: &str,
+    now: TimestampMs,
+    ttl_ms: u64,
+) -> Result<Option<Lease>> {
     let lease = Lease {
         owner: owner.to_owned(),
         epoch: loaded.head.epoch + 1,
@@ -25,16 +54,19 @@ pub(in crate::sqlite) fn claim(
     let next = match step(loaded.run.clone(), event.clone(), now) {
         // The actions follow from the state, which the new owner reads.
         Ok((next, _actions)) => next,
-        Err(
-            StepError::LeaseHeld { .. } | StepError::NotDue { .. } | StepError::Illegal { .. },
-        ) => return Ok(None),
+        Err(StepError::LeaseHeld { .. } | StepError::NotDue { .. } | StepError::Illegal { .. }) => {
+            return Ok(None);
+        }
         Err(
             StepError::StaleEpoch { .. }
             | StepError::NotAsked { .. }
             | StepError::NobodyThere
+            | StepError::BeyondShare { .. }
             | StepError::Contradiction { .. },
         ) => {
-            return Err(LedgerError::Corrupt { what: format!("run {id}: its epoch goes back") });
+            return Err(LedgerError::Corrupt {
+                what: format!("run {}: its epoch goes back", loaded.head.id),
+            });
         }
     };
     loaded.advance(connection, &event, next, now)?;

@@ -8,12 +8,16 @@ use rusqlite::{Connection, params};
 
 use super::fact::{append_owed, counted};
 use super::query::facts_of;
+use super::task::end;
 use crate::error::LedgerError;
+use crate::limits::RECORD_INLINE_BYTES;
+use crate::sqlite::blobs::Blobs;
 use crate::sqlite::row::{Loaded, Right, load};
 use crate::store::{Result, Settlement};
 
 pub(in crate::sqlite) fn settle(
     connection: &Connection,
+    blobs: &Blobs,
     id: &RunId,
     epoch: u64,
     at: TimestampMs,
@@ -51,15 +55,22 @@ pub(in crate::sqlite) fn settle(
     }
 
     let record = seal(id, facts);
-    let event = RunEvent::Settled { verdict: record.verdict.clone() };
+    let verdict = record.verdict.clone();
+    let fate = end::fate(connection, &loaded, &record, at)?;
+    let event = match &fate {
+        Some(fate) if fate.is_given_up() => RunEvent::GivenUp { verdict },
+        Some(_) | None => RunEvent::Settled { verdict },
+    };
     let next = match step(loaded.run.clone(), event.clone(), at) {
         Ok((next, _nothing_left_to_do)) => next,
         Err(error) => {
             return Err(LedgerError::Corrupt { what: format!("run {id}: {error}") });
         }
     };
-    store(connection, &loaded, &record, &next)?;
+    insert_record(connection, &loaded, &record, &next, Some(blobs))?;
+    let ordinal = loaded.head.ordinal;
     let (run, _seq) = loaded.advance(connection, &event, next, at)?;
+    end::finish(connection, ordinal, &run, fate, at)?;
     Ok(Settlement::Done { run: Box::new(run), record: Box::new(record) })
 }
 
@@ -91,17 +102,36 @@ pub(super) fn seal_unstarted(
         append_owed(connection, &mut loaded.head, *at, fact)?;
     }
     let record = seal(&loaded.run.id, facts);
-    store(connection, loaded, &record, next)
+    insert_record(connection, loaded, &record, next, None)
 }
 
-fn store(connection: &Connection, loaded: &Loaded, record: &Record, next: &Run) -> Result<()> {
+/// Without blobs for what is known to be small.
+fn insert_record(
+    connection: &Connection,
+    loaded: &Loaded,
+    record: &Record,
+    next: &Run,
+    blobs: Option<&Blobs>,
+) -> Result<()> {
     if next.state.verdict() != Some(&record.verdict) {
         let id = &loaded.run.id;
         return Err(LedgerError::Corrupt { what: format!("run {id}: state and record differ") });
     }
+    let json = record.to_json();
+    let (body, blob) = match blobs {
+        Some(blobs) if json.len() > RECORD_INLINE_BYTES => {
+            ("", Some(blobs.put(connection, json.as_bytes())?))
+        }
+        _ => (json.as_str(), None),
+    };
     connection.execute(
-        "INSERT INTO records (run, head, body) VALUES (?1, ?2, ?3)",
-        params![loaded.head.ordinal, record.head.as_str(), record.to_json()],
+        "INSERT INTO records (run, head, body, blob) VALUES (?1, ?2, ?3, ?4)",
+        params![
+            loaded.head.ordinal,
+            record.head.as_str(),
+            body,
+            blob.as_ref().map(cofferdam_run::Digest::as_str)
+        ],
     )?;
     Ok(())
 }
