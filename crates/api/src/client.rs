@@ -124,6 +124,14 @@ impl Client {
         self.post("/api/v1/codes", &[], &Nothing {}).await
     }
 
+    /// Asks the service to end. It does when its runs are wound up.
+    ///
+    /// # Errors
+    /// The service refuses.
+    pub async fn stop(&self) -> Result<(), ClientError> {
+        self.post("/api/v1/service/stop", &[], &Nothing {}).await.map(|Nothing {}| ())
+    }
+
     /// Starts a run; with the same key at most once.
     ///
     /// # Errors

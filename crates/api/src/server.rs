@@ -50,10 +50,17 @@ pub struct ServeOptions {
     pub live: usize,
 }
 
+impl ServeOptions {
+    /// Address of the browser's door unless another is wished for.
+    #[must_use]
+    pub fn default_address() -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)
+    }
+}
+
 impl Default for ServeOptions {
     fn default() -> Self {
-        let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT);
-        Self { listen: Some(listen), names: Vec::new(), live: DEFAULT_LIVE }
+        Self { listen: Some(Self::default_address()), names: Vec::new(), live: DEFAULT_LIVE }
     }
 }
 
@@ -145,7 +152,10 @@ impl Server {
             let pages = router(&service, Door::Tcp, names);
             tasks.spawn(accept_tcp(listener, pages, ending.clone()));
         }
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            () = service.asked_to_stop.cancelled() => {}
+        }
         // Answers go on while the runs are wound up: `cancel` and `show` work to the end.
         service.stop().await;
         ending.cancel();

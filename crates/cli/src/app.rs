@@ -67,6 +67,16 @@ impl App {
         &self.data_dir
     }
 
+    /// The configuration file, when the person named one.
+    pub(crate) fn named_config(&self) -> Option<&std::path::Path> {
+        self.config_named.then_some(self.config_path.as_path())
+    }
+
+    /// Where the service of this data directory is.
+    pub(crate) fn place(&self) -> cofferdam_api::Place {
+        cofferdam_api::Place::of(&self.data_dir)
+    }
+
     /// The host.
     pub(crate) async fn host(&self) -> Result<Host, CliError> {
         let mut bin_dirs = Vec::new();

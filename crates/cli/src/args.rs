@@ -92,6 +92,14 @@ pub(crate) enum Command {
     },
     /// Settle runs whose process is gone and remove what they left behind.
     Sweep,
+    /// Serve the page and the API on this machine, and supervise runs that outlive their terminal.
+    Serve(crate::cmd::serve::ServeArgs),
+    /// Print an address for one browser; starts the service when none is up.
+    Web,
+    /// End the service; live runs are cancelled and their work brought back.
+    Stop,
+    /// Print the OpenAPI document of the API.
+    Openapi,
     /// Which engines work here, which layers hold, what is missing and how to mend it.
     Doctor,
     /// The configuration.

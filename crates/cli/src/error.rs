@@ -49,6 +49,18 @@ impl CliError {
         Self { code: Some(code.to_owned()), hint, exit, ..Self::usage(message) }
     }
 
+    /// Code, way out and exit code for an error that has its words already.
+    pub(crate) fn with(mut self, code: &str, hint: Option<String>, exit: u8) -> Self {
+        (self.code, self.hint, self.exit) = (Some(code.to_owned()), hint, exit);
+        self
+    }
+
+    /// What lies beneath, outermost first.
+    pub(crate) fn because(mut self, causes: Vec<String>) -> Self {
+        self.causes = causes;
+        self
+    }
+
     pub(crate) fn other(error: impl std::error::Error) -> Self {
         Self { causes: causes(&error), exit: 1, ..Self::usage(error.to_string()) }
     }

@@ -41,6 +41,16 @@ pub(crate) fn all() -> Vec<Endpoint> {
         ),
         Endpoint::post(
             row(
+                "stop_service",
+                "/api/v1/service/stop",
+                Access::LocalSocket,
+                "Ends the service; live runs are cancelled and wound up first.",
+            ),
+            StatusCode::ACCEPTED,
+            system::stop,
+        ),
+        Endpoint::post(
+            row(
                 "new_code",
                 "/api/v1/codes",
                 Access::LocalSocket,

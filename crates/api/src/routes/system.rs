@@ -40,6 +40,11 @@ pub(super) async fn info(call: Call) -> Result<ServiceInfo, Problem> {
     })
 }
 
+pub(super) async fn stop(call: Call<Nothing, Nothing>) -> Result<Nothing, Problem> {
+    call.service.asked_to_stop.cancel();
+    Ok(Nothing {})
+}
+
 fn no_entropy(error: std::io::Error) -> Problem {
     tracing::error!(%error, "no randomness");
     Problem::new(http::StatusCode::INTERNAL_SERVER_ERROR, "HOST-008", "no secret could be made")

@@ -9,4 +9,6 @@ pub(crate) mod ps;
 pub(crate) mod record;
 pub(crate) mod review;
 pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod service;
 pub(crate) mod show;
