@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use cofferdam_broker::egress::{EgressConfig, EgressDoor, Limits, SystemResolver, TcpDialler};
 use cofferdam_broker::log::MemoryLog;
-use cofferdam_broker::{RunToken, Secret};
+use cofferdam_broker::{RunToken, Secret, Tokens};
 use cofferdam_link::{Incoming, Link, LinkStream, join};
 use cofferdam_policy::{EgressPolicy, Services};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -173,7 +173,7 @@ fn door(sink: SocketAddr) -> anyhow::Result<Arc<EgressDoor>> {
         policy: EgressPolicy::load(&["sink.internal:80".to_owned()], &[])?,
         services: Services::load(services)?,
         gatewayed: Vec::new(),
-        token: RunToken::new(Secret::new("token".to_owned())),
+        tokens: Tokens::one(RunToken::new(Secret::new("token".to_owned()))),
         bytes_out: u64::MAX,
         log: Arc::new(MemoryLog::default()),
         resolver: Arc::new(SystemResolver),

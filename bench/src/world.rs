@@ -114,6 +114,7 @@ impl SandboxMaker<'_> {
             hardening: Hardening::for_run(&Resources::default()),
             guest_binary: self.guest.clone(),
             root: RootSource::HostUserland,
+            shell_host: false,
         })
     }
 

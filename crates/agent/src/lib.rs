@@ -10,6 +10,7 @@ pub mod limits;
 
 mod model;
 mod process;
+pub mod shell_host;
 mod text;
 mod tools;
 

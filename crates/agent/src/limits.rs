@@ -161,3 +161,13 @@ pub const SEARCH_LINE_BYTES_MAX: usize = 400;
 
 /// Steps of a plan; more are refused.
 pub const PLAN_STEPS_MAX: usize = 50;
+
+/// Milliseconds in which the shell host has to start a command, or to end one. Past them the call
+/// fails and says so.
+pub const SHELL_HOST_ANSWER_MS: u64 = 10_000;
+
+/// Bytes of one request to the shell host. A longer one is dropped and its call fails.
+pub const HOSTED_REQUEST_BYTES_MAX: usize = 4 << 20;
+
+/// Commands that the shell host runs at once. A further one is dropped and its call fails.
+pub const HOSTED_COMMANDS_MAX: usize = 64;

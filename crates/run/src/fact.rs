@@ -10,7 +10,7 @@ use crate::engine::EngineKind;
 use crate::ids::{Digest, ObjectId};
 use crate::limits::Spend;
 use crate::posture::{LayerReport, Probe};
-use crate::spec::RunSpec;
+use crate::spec::{Principal, RunSpec};
 
 /// One entry of the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -95,6 +95,10 @@ pub enum Fact {
         bytes_in: u64,
         /// How it ended, for admitted ones.
         outcome: String,
+        /// Whose token it carried. Absent when it carried none of this run's, and in records from
+        /// before there were two.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        principal: Option<Principal>,
     },
     /// The broker carried (or refused) a call to the model.
     ModelCall {
@@ -323,7 +327,7 @@ pub enum StopCause {
     /// A budget ran out.
     Budget {
         /// Which: `wall_clock`, `tokens`, `money`, `model_calls`, `egress_bytes_out`, `cpu_time`,
-        /// `work_bytes`, `work_files`, `host_disk`.
+        /// `silence`, `work_bytes`, `work_files`, `host_disk`.
         budget: String,
     },
     /// Something got out that no rule admits: found by the test before the agent.

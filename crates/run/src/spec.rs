@@ -126,6 +126,27 @@ pub enum ShellSeparation {
     Advisory,
 }
 
+/// Who inside a sandbox asked: the broker knows them by their tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Principal {
+    /// The agent itself; for a command, everything that it starts.
+    Agent,
+    /// A command that the built-in agent started.
+    Shell,
+}
+
+impl Principal {
+    /// The stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Shell => "shell",
+        }
+    }
+}
+
 /// The agent's shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ShellSpec {

@@ -46,6 +46,9 @@ pub struct SandboxSpec {
     pub run_dir: PathBuf,
     /// Root file system.
     pub root: RootSource,
+    /// The commands of the built-in agent get a network namespace of their own: a second process of
+    /// the guest is started in one. Only where [`Engine::separates_shell`].
+    pub shell_host: bool,
 }
 
 /// Something that stands in the way of an engine, and what to do about it.
@@ -118,6 +121,10 @@ pub struct SandboxExit {
 pub trait Engine: Send + Sync {
     /// Which one.
     fn kind(&self) -> EngineKind;
+    /// It can make a second network namespace in a sandbox. Where not, asking for one is an error.
+    fn separates_shell(&self) -> bool {
+        false
+    }
     /// What it can do here. Changes nothing on the machine that outlives the call.
     async fn probe(&self) -> EngineReport;
     /// Creates and configures a sandbox without starting it.

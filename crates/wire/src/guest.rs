@@ -1,7 +1,7 @@
-//! Messages between host and guest, protocol version 1.
+//! Messages between host and guest, protocol version 2.
 //!
 //! Order on the control stream: guest `Hello` → host `Start` → (host opens `BundleIn`) → guest
-//! `WorkspaceReady` → `AgentStarted` → any number of `Output`, `Agent`, `Prompt` → `AgentEnded` →
+//! `WallTested` (when `Start` asks for it) → `WorkspaceReady` → `AgentStarted` → any number of `Output`, `Agent`, `Prompt` → `AgentEnded` →
 //! `Manifest` (with a `BundleOut` stream when it names anything) → `Done` → host closes the link.
 //! `Failed` may stand in place of any later message of the guest. The host may send `Cancel` at any time
 //! after `Start`; the guest then ends the agent and goes on with `AgentEnded`.
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Version spoken by this build. A peer with another version is refused.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Entries of [`Manifest::not_taken`]. Further ones are counted.
 pub const NOT_TAKEN: usize = 50;
@@ -31,6 +31,9 @@ pub enum StreamOpen {
     Control,
     /// Guest to host, one per connection accepted on the proxy port; then raw bytes both ways.
     Egress,
+    /// The same for the proxy port in the shell's own network namespace: the host takes the shell's
+    /// token there and no other.
+    ShellEgress,
     /// Guest to host, one per connection accepted on the model port; then raw HTTP/1.1 both ways.
     Model,
     /// Host to guest: the bundle, raw bytes, ends with the host's half-close.
@@ -54,6 +57,15 @@ pub enum Up {
         version: String,
         /// What the guest sees of itself.
         probe: Box<Probe>,
+    },
+    /// The guest tried what must not work, see [`WallTest`]. Comes before `WorkspaceReady`.
+    WallTested {
+        /// Status of the answer to CONNECT; `None` when there was none in time.
+        tunnel: Option<u16>,
+        /// Status of the answer to plain HTTP, likewise.
+        plain: Option<u16>,
+        /// Ways around the door that are open; empty when there is none.
+        open: Vec<String>,
     },
     /// The bundle was imported and checked out.
     WorkspaceReady {
@@ -150,6 +162,44 @@ pub struct StartSpec {
     pub env: BTreeMap<String, String>,
     /// Most bytes of agent output to relay; the rest is cut and counted.
     pub output_bytes: u64,
+    /// What to try before the agent starts; `None` outside a sandbox, where much would be open.
+    #[serde(default)]
+    pub wall_test: Option<WallTest>,
+    /// The commands of the built-in agent; `None` when the agent is a command itself.
+    #[serde(default)]
+    pub shell: Option<ShellStart>,
+}
+
+/// How the commands of the built-in agent are started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShellStart {
+    /// Their environment: exactly this, nothing inherited.
+    pub env: BTreeMap<String, String>,
+    /// They are started in the network namespace that was made for them. A guest that was started
+    /// without one fails.
+    pub separate: bool,
+    /// The egress proxy is reachable from there. Without `separate` it always is.
+    pub proxy: bool,
+}
+
+/// Things that must not work from inside, tried before any agent runs.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WallTest {
+    /// A host name that no rule admits, to be asked for through the proxy.
+    pub target: String,
+    /// Value of `Proxy-Authorization` that the door accepts.
+    pub proxy_authorization: String,
+    /// A port on which the host listens on its own loopback while the test runs.
+    pub host_port: Option<u16>,
+    /// Name of an abstract socket on which the host listens while the test runs.
+    pub host_socket: Option<String>,
+}
+
+/// Leaves the credential out.
+impl std::fmt::Debug for WallTest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WallTest").field("target", &self.target).finish_non_exhaustive()
+    }
 }
 
 /// The repository that comes in.

@@ -30,6 +30,10 @@ pub struct BuiltinConfig {
     /// Environment of commands: exactly this.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Commands run in the shell host, whose channel is at descriptor
+    /// [`layout::SHELL_FD`](cofferdam_wire::layout::SHELL_FD).
+    #[serde(default)]
+    pub shell_host: bool,
 }
 
 impl BuiltinConfig {
@@ -44,6 +48,7 @@ impl BuiltinConfig {
             max_steps,
             cwd: default_cwd(),
             env: BTreeMap::new(),
+            shell_host: false,
         }
     }
 }
@@ -59,6 +64,7 @@ impl fmt::Debug for BuiltinConfig {
             .field("max_steps", &self.max_steps)
             .field("cwd", &self.cwd)
             .field("env", &self.env.keys())
+            .field("shell_host", &self.shell_host)
             .finish()
     }
 }

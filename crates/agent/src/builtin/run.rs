@@ -3,6 +3,8 @@
 //! A call of a turn that was cut is never carried out; every call that was made is answered, since
 //! providers refuse conversations with open calls.
 
+use std::os::fd::OwnedFd;
+
 use super::config::BuiltinConfig;
 use super::event::{Event, EventKind, Sink};
 use super::outcome::{AgentOutcome, Failure};
@@ -14,6 +16,7 @@ use crate::model::{
     Conversation, Endpoint, ModelClient, ModelError, Prompt, Stop, ToolResult, ToolSpec, Turn,
     protocol,
 };
+use crate::shell_host::ShellHost;
 use crate::text::clip;
 use crate::tools::{Outcome, Toolbox, describe, specs};
 
@@ -24,7 +27,17 @@ pub async fn run(config: BuiltinConfig, sink: &mut dyn Sink) -> AgentOutcome {
 
 /// Runs the agent to its end, with other times.
 pub async fn run_with(config: BuiltinConfig, tuning: Tuning, sink: &mut dyn Sink) -> AgentOutcome {
-    let outcome = match Agent::new(config, tuning) {
+    run_through(None, config, tuning, sink).await
+}
+
+/// The same with everything that tools start started through that channel of the shell host.
+pub(crate) async fn run_through(
+    host: Option<OwnedFd>,
+    config: BuiltinConfig,
+    tuning: Tuning,
+    sink: &mut dyn Sink,
+) -> AgentOutcome {
+    let outcome = match Agent::new(host, config, tuning) {
         Ok(mut agent) => agent.work(sink).await.unwrap_or_else(AgentOutcome::Failed),
         Err(failure) => AgentOutcome::Failed(failure),
     };
@@ -70,8 +83,21 @@ fn nobody_listens(error: std::io::Error) -> Failure {
     )
 }
 
+/// The channel that was announced is not there or cannot be used.
+pub(crate) fn no_shell_host(error: std::io::Error) -> Failure {
+    Failure::new(
+        "AGENT-014",
+        format!("the process that runs commands cannot be reached: {error}"),
+        "this is a mistake in cofferdam: please report it",
+    )
+}
+
 impl Agent {
-    fn new(config: BuiltinConfig, tuning: Tuning) -> Result<Self, Failure> {
+    fn new(
+        host: Option<OwnedFd>,
+        config: BuiltinConfig,
+        tuning: Tuning,
+    ) -> Result<Self, Failure> {
         let invalid = |message: String| {
             Failure::new(
                 "AGENT-001",
@@ -93,9 +119,10 @@ impl Agent {
             )
         })?;
         let system = prompt::system(&config.cwd, config.max_steps);
-        let toolbox = Toolbox::new(config.cwd.clone().into(), config.env).map_err(|e| {
+        let mut toolbox = Toolbox::new(config.cwd.clone().into(), config.env).map_err(|e| {
             invalid(format!("the working directory {} cannot be used: {e}", config.cwd))
         })?;
+        toolbox.host = host.map(ShellHost::new).transpose().map_err(no_shell_host)?;
         Ok(Self {
             client: ModelClient::new(
                 endpoint,

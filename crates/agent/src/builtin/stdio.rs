@@ -4,15 +4,19 @@
 //! end signal ends the commands in flight before the process ends.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 
+use cofferdam_wire::layout;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::config::BuiltinConfig;
 use super::event::{Event, EventKind, Sink};
 use super::outcome::{AgentOutcome, Failure};
-use super::run::run;
+use super::run::{no_shell_host, run_through};
+use super::tuning::Tuning;
 use crate::limits::CONFIG_BYTES_MAX;
+use crate::shell_host::fds;
 
 /// Exit code after SIGTERM or SIGINT.
 const CODE_SIGNALLED: i32 = 143;
@@ -26,8 +30,8 @@ const CODE_SIGNALLED: i32 = 143;
 pub async fn run_stdio() -> i32 {
     let mut sink = Lines;
     let work = async {
-        match read_config().await {
-            Ok(config) => run(config, &mut sink).await,
+        match configured().await {
+            Ok((config, host)) => run_through(host, config, Tuning::default(), &mut sink).await,
             Err(failure) => {
                 // When nobody listens the exit code still tells.
                 let _ = sink.event(Event::new(EventKind::Error, &failure.to_string()));
@@ -52,6 +56,17 @@ async fn told_to_end() {
         _ = term.recv() => {}
         _ = interrupt.recv() => {}
     }
+}
+
+/// The configuration, and the channel of the shell host when it names one.
+async fn configured() -> Result<(BuiltinConfig, Option<OwnedFd>), Failure> {
+    let config = read_config().await?;
+    let host = if config.shell_host {
+        Some(fds::inherited(layout::SHELL_FD).map_err(no_shell_host)?)
+    } else {
+        None
+    };
+    Ok((config, host))
 }
 
 async fn read_config() -> Result<BuiltinConfig, Failure> {

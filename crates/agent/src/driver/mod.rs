@@ -9,7 +9,7 @@ mod command;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cofferdam_wire::AgentStart;
+use cofferdam_wire::{AgentStart, ShellStart};
 
 pub use builtin::BuiltinDriver;
 pub use command::CommandDriver;
@@ -104,12 +104,14 @@ pub trait Driver: Send + Sync + std::fmt::Debug {
     fn launch(&self, env: &BTreeMap<String, String>, cwd: &str) -> Result<Launch, DriverError>;
 }
 
-/// The driver for what the host asked to start.
+/// The driver for what the host asked to start; `shell` says how the built-in agent starts commands.
 #[must_use]
-pub fn driver_for(start: &AgentStart) -> Box<dyn Driver> {
+pub fn driver_for(start: &AgentStart, shell: Option<&ShellStart>) -> Box<dyn Driver> {
     match start {
         AgentStart::Builtin { task, dialect, model, max_steps } => {
-            Box::new(BuiltinDriver::new(task.clone(), *dialect, model.clone(), *max_steps))
+            let driver =
+                BuiltinDriver::new(task.clone(), *dialect, model.clone(), *max_steps);
+            Box::new(driver.with_shell(shell.cloned()))
         }
         AgentStart::Command { argv } => Box::new(CommandDriver::new(argv.clone())),
     }
@@ -146,7 +148,7 @@ mod tests {
             model: "gemini-x".into(),
             max_steps: 7,
         };
-        let launch = driver_for(&start).launch(&env(), "/work/repo").unwrap();
+        let launch = driver_for(&start, None).launch(&env(), "/work/repo").unwrap();
         assert_eq!(
             (launch.program.as_str(), launch.argv.as_slice()),
             ("/cofferdam/guest", ["agent".to_owned()].as_slice())
@@ -159,9 +161,25 @@ mod tests {
     }
 
     #[test]
+    fn commands_of_the_builtin_agent_have_an_environment_of_their_own() {
+        let start = AgentStart::Builtin {
+            task: "t".into(),
+            dialect: Dialect::Gemini,
+            model: "m".into(),
+            max_steps: 1,
+        };
+        let own = BTreeMap::from([("ONLY".to_owned(), "shell".to_owned())]);
+        let shell = ShellStart { env: own.clone(), separate: true, proxy: false };
+        let launch = driver_for(&start, Some(&shell)).launch(&env(), "/work/repo").unwrap();
+        let LaunchInput::Bytes(bytes) = launch.stdin else { panic!() };
+        let config: BuiltinConfig = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!((launch.env, config.env, config.shell_host), (env(), own, true));
+    }
+
+    #[test]
     fn a_command_is_started_as_it_is() {
         let start = AgentStart::Command { argv: vec!["make".into(), "a b".into(), "$X".into()] };
-        let launch = driver_for(&start).launch(&env(), "/work/repo").unwrap();
+        let launch = driver_for(&start, None).launch(&env(), "/work/repo").unwrap();
         assert_eq!(launch.program, "make");
         assert_eq!(launch.argv, ["a b", "$X"]);
         assert_eq!((launch.stdin, launch.events), (LaunchInput::Null, EventsFormat::None));
@@ -195,7 +213,7 @@ mod tests {
         };
         let env = BTreeMap::from([("HTTPS_PROXY".to_owned(), "http://run:s3cret@x".to_owned())]);
         for start in [start, AgentStart::Command { argv: vec!["make".into()] }] {
-            let launch = driver_for(&start).launch(&env, "/").unwrap();
+            let launch = driver_for(&start, None).launch(&env, "/").unwrap();
             let mut shown = format!("{launch:?}");
             if let LaunchInput::Bytes(bytes) = &launch.stdin {
                 shown += &format!("{:?}", serde_json::from_slice::<BuiltinConfig>(bytes).unwrap());

@@ -80,6 +80,7 @@ async fn from_git(toolbox: &Toolbox, path: &Path) -> Option<(BTreeSet<PathBuf>, 
         env: &toolbox.env,
         timeout: Duration::from_secs(HELPER_TIMEOUT_S),
         with_stderr: false,
+        host: toolbox.host.as_ref(),
     };
     let (bytes, ended, mut complete) = output(&invocation).await.ok()?;
     if matches!(ended, Ended::Exited(status) if !status.success()) {

@@ -14,8 +14,26 @@ mod shell;
 mod talk;
 mod write_file;
 
+/// One suite for both ways in which a tool starts something: as a child of the agent, and through a
+/// shell host.
 #[cfg(test)]
-mod tests;
+#[path = "."]
+mod here {
+    use super::{Outcome, Toolbox};
+    const HOSTED: bool = false;
+    #[path = "tests.rs"]
+    mod tests;
+}
+
+#[cfg(test)]
+#[path = "."]
+mod hosted {
+    use super::{Outcome, Toolbox};
+    const HOSTED: bool = true;
+    #[path = "tests.rs"]
+    #[expect(clippy::duplicate_mod, reason = "the same facts must hold both ways")]
+    mod tests;
+}
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +43,7 @@ use serde_json::{Map, Value, json};
 
 use crate::limits;
 use crate::model::{Arguments, Call, ToolSpec};
+use crate::shell_host::ShellHost;
 use crate::text::{clip, prefix, suffix};
 
 pub(crate) use paths::Roots;
@@ -47,6 +66,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Toolbox {
     pub(crate) roots: Roots,
     pub(crate) env: BTreeMap<String, String>,
+    /// Where everything that a tool starts runs; here without one.
+    pub(crate) host: Option<ShellHost>,
 }
 
 /// What commands find in their environment where the run says nothing else: nobody sits at a terminal,
@@ -79,7 +100,7 @@ impl Toolbox {
         for (name, value) in DEFAULTS {
             env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
-        Ok(Self { roots: Roots::new(&cwd)?, env })
+        Ok(Self { roots: Roots::new(&cwd)?, env, host: None })
     }
 
     /// Carries out one call.

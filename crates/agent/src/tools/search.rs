@@ -76,6 +76,7 @@ pub(super) async fn run(toolbox: &Toolbox, arguments: Map<String, Value>) -> Too
             env: &toolbox.env,
             timeout: Duration::from_secs(HELPER_TIMEOUT_S),
             with_stderr: true,
+            host: toolbox.host.as_ref(),
         };
         let mut lines = Lines::default();
         match run_process(&invocation, &mut |bytes| lines.push(bytes)).await {

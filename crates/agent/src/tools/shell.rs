@@ -64,6 +64,7 @@ pub(super) async fn run(toolbox: &Toolbox, arguments: Map<String, Value>) -> Too
             env: &toolbox.env,
             timeout: Duration::from_secs(seconds),
             with_stderr: true,
+            host: toolbox.host.as_ref(),
         };
         let mut output = HeadTail::new(SHELL_HEAD_BYTES, SHELL_TAIL_BYTES);
         let finished = run_process(&invocation, &mut |bytes| {

@@ -7,13 +7,21 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Outcome, Toolbox};
+use super::{HOSTED, Outcome, Toolbox};
 use crate::limits;
 use crate::model::{Arguments, Call};
+use crate::shell_host::{self, ShellHost};
 
 struct Fixture {
     dir: TempDir,
     toolbox: Toolbox,
+}
+
+/// One in this process, at the other end of a channel.
+fn shell_host() -> ShellHost {
+    let (near, far) = shell_host::fds::pair().unwrap();
+    tokio::spawn(async move { shell_host::serve(far).await.unwrap() });
+    ShellHost::new(near).unwrap()
 }
 
 /// Not in `/tmp`, since all of that is open to the tools.
@@ -21,7 +29,8 @@ fn fixture() -> Fixture {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let cwd = dir.path().join("repo");
     std::fs::create_dir(&cwd).unwrap();
-    let toolbox = Toolbox::new(cwd, BTreeMap::new()).unwrap();
+    let mut toolbox = Toolbox::new(cwd, BTreeMap::new()).unwrap();
+    toolbox.host = HOSTED.then(shell_host);
     Fixture { dir, toolbox }
 }
 
@@ -430,7 +439,7 @@ async fn dropping_a_call_ends_its_processes() {
 
 #[test]
 fn every_tool_has_a_schema_that_all_dialects_take() {
-    for spec in super::specs() {
+    for spec in crate::tools::specs() {
         assert_eq!(spec.schema["type"], "object", "{}", spec.name);
         let keys: Vec<_> = spec.schema.as_object().unwrap().keys().collect();
         assert!(keys.iter().all(|k| ["type", "properties", "required"].contains(&k.as_str())));

@@ -41,6 +41,7 @@ fn irrelevant() -> impl Strategy<Value = Fact> {
             bytes_out: 1,
             bytes_in: 1,
             outcome: "closed".into(),
+            principal: Some(crate::spec::Principal::Shell),
         },
         Fact::ModelCall {
             request: "POST /v1/messages".into(),

@@ -318,6 +318,7 @@ fn refused_connections_are_counted_and_do_not_decide() {
             bytes_out: 0,
             bytes_in: 0,
             outcome: String::new(),
+            principal: None,
         });
     }
     let verdict = judge(&facts);

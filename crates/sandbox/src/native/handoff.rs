@@ -58,6 +58,16 @@ pub(crate) struct UserMap {
     pub(crate) gid: u32,
 }
 
+/// A second process of the sandbox, in a network namespace of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SecondNet {
+    /// Program and arguments, as seen inside.
+    pub(crate) command: Vec<String>,
+    /// It stays in the first process's network namespace: for the test that the second namespace is
+    /// what keeps the shell from the agent's ports. Never set otherwise.
+    pub(crate) shared: bool,
+}
+
 /// Everything that the launcher is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchSpec {
@@ -83,6 +93,8 @@ pub(crate) struct LaunchSpec {
     pub(crate) user_map: Option<UserMap>,
     /// Program and arguments, as seen inside.
     pub(crate) command: Vec<String>,
+    /// Set when the shell is kept apart.
+    pub(crate) second_net: Option<SecondNet>,
     /// A directory shown writable as `/dev/extra`: for the test that Landlock refuses what mounts and
     /// modes allow. Never set otherwise.
     pub(crate) extra: Option<PathBuf>,

@@ -15,6 +15,7 @@ mod probe;
 mod process;
 mod running;
 mod salvage;
+mod shell_host;
 mod sweep;
 pub(crate) mod unlinked;
 
@@ -56,6 +57,9 @@ pub struct NativeEngine {
     config: NativeConfig,
     /// What runs inside instead of the guest; for tests and the probe.
     command: Vec<String>,
+    /// The same for the shell host.
+    shell_host: Vec<String>,
+    shared_net: bool,
     grace_ms: u64,
     extra: Option<PathBuf>,
 }
@@ -67,6 +71,8 @@ impl NativeEngine {
         Self {
             config,
             command: vec![cofferdam_wire::layout::GUEST_BIN.to_owned()],
+            shell_host: [cofferdam_wire::layout::GUEST_BIN, "shell-host"].map(str::to_owned).into(),
+            shared_net: false,
             grace_ms: HOST_GONE_GRACE_MS,
             extra: None,
         }
@@ -78,6 +84,23 @@ impl NativeEngine {
     #[must_use]
     pub fn with_command(mut self, command: &[&str]) -> Self {
         self.command = command.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Runs another command as the shell host, for the engine's own tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_shell_host(mut self, command: &[&str]) -> Self {
+        self.shell_host = command.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Leaves the second network namespace out, so that tests see what it is there for. Not reachable
+    /// from any configuration.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_shared_net(mut self) -> Self {
+        self.shared_net = true;
         self
     }
 
@@ -130,6 +153,10 @@ fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -
 impl Engine for NativeEngine {
     fn kind(&self) -> EngineKind {
         EngineKind::Native
+    }
+
+    fn separates_shell(&self) -> bool {
+        true
     }
 
     async fn probe(&self) -> EngineReport {

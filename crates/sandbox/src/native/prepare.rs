@@ -14,7 +14,7 @@ use cofferdam_wire::layout;
 use sha2::Digest as _;
 
 use super::cgroup::{Hierarchies, RunCgroups};
-use super::handoff::{LaunchRoot, LaunchSpec, UserMap, files};
+use super::handoff::{LaunchRoot, LaunchSpec, SecondNet, UserMap, files};
 use super::label::{self, Label};
 use super::launcher::privileges::counts_processes_per_namespace;
 use super::process::ProcessId;
@@ -138,7 +138,10 @@ fn build(
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         }),
-        command: engine.command.clone(),
+        command: command(engine, spec),
+        second_net: spec
+            .shell_host
+            .then(|| SecondNet { command: engine.shell_host.clone(), shared: engine.shared_net }),
         extra: engine.extra.clone(),
     };
     let file = spec.run_dir.join(files::LAUNCH);
@@ -162,6 +165,15 @@ fn build(
         label,
         runs_root: engine.config.runs_root.clone(),
     })
+}
+
+/// The guest is told that it was given the shell host's socket.
+fn command(engine: &NativeEngine, spec: &SandboxSpec) -> Vec<String> {
+    let mut command = engine.command.clone();
+    if spec.shell_host && command == [layout::GUEST_BIN] {
+        command.push("--shell-host".to_owned());
+    }
+    command
 }
 
 /// An ordinary user without a cgroup still gets a bound on processes: the launcher sets it per

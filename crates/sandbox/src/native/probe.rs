@@ -44,6 +44,7 @@ async fn attempt(engine: &NativeEngine) -> Result<Vec<LayerReport>, SandboxError
         hardening: Hardening::for_run(&Resources::default()),
         guest_binary: engine.launcher()?,
         root: RootSource::HostUserland,
+        shell_host: false,
     };
     let trial = engine.clone().with_command(&["/usr/bin/true"]);
     let prepared = trial.prepare(&spec).await?;

@@ -16,7 +16,7 @@ use super::handoff::{GO, LaunchReport, REPORT_BYTES, files};
 use super::outside;
 use super::prepare::NativePrepared;
 use super::process::ProcessId;
-use super::{cgroup, io_error, label, salvage, sweep, unlinked};
+use super::{cgroup, io_error, label, salvage, shell_host, sweep, unlinked};
 use crate::engine::{Control, Running, SandboxExit};
 use crate::error::SandboxError;
 use crate::spec::Hardening;
@@ -94,6 +94,11 @@ async fn launch(prepared: NativePrepared) -> Result<Running, SandboxError> {
     let outside = outside::look(first.pid, &prepared.launch, &restricted)
         .map_err(|error| failed("look at the first process", error.to_string()))?;
     refuse_broken(&outside, &prepared.launch.hardening)?;
+    if let Some(second) = &prepared.launch.second_net {
+        let layers = shell_host::look(first.pid, second, &prepared.launch, &restricted)
+            .map_err(|detail| failed("look at the shell host", detail))?;
+        refuse_broken(&layers, &prepared.launch.hardening)?;
+    }
 
     // The word: until here nothing but the launcher has run.
     let go = async {

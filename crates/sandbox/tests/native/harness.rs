@@ -139,6 +139,7 @@ pub(crate) fn spec_at(
         hardening: Hardening::for_run(resources),
         guest_binary: PathBuf::from("/usr/bin/true"),
         root: RootSource::HostUserland,
+        shell_host: false,
     }
 }
 

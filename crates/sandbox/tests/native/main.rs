@@ -9,5 +9,6 @@ mod isolation;
 mod lifecycle;
 mod limits;
 mod ordinary_user;
+mod second_net;
 #[path = "../trap/mod.rs"]
 mod trap;

@@ -61,6 +61,8 @@ async fn host_as_an_ordinary_user() {
     fork_loop_is_stopped(&home).await;
     closed_work_is_saved_and_harmless(&home).await;
     probe_names_the_way_out(&home).await;
+    let spec = spec_at(&home.join("runs"), &InstanceId::from_entropy([13; 10]), &small());
+    crate::second_net::shell_is_kept_apart(engine(&home, ""), spec).await;
 }
 
 fn engine(home: &Path, script: &str) -> NativeEngine {

@@ -12,10 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
+use super::second_net::{self, ShellHost};
 use super::{Failure, Stage as _, privileges, report, root, sys};
-use crate::native::handoff::{
-    EXIT_EXEC, EXIT_NO_WORD, EXIT_SETUP, GO, LandlockOutcome, LaunchReport, LaunchSpec,
-};
+use crate::native::handoff::{EXIT_EXEC, EXIT_NO_WORD, EXIT_SETUP, GO, LaunchReport, LaunchSpec};
 
 /// The guest's environment: enough for a supervisor to find its tools. It gives the agent its own.
 const ENVIRONMENT: [(&str, &str); 5] = [
@@ -28,7 +27,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
 
 /// Never returns to the parent's code.
 pub(super) fn run(spec: &LaunchSpec, parent: OwnedFd) -> ! {
-    let ready = match prepare(spec, parent) {
+    let (ready, shell_host) = match prepare(spec, parent) {
         Ok(ready) => ready,
         Err(Failure { stage, detail }) => {
             report(&LaunchReport::Failed { stage, detail });
@@ -39,13 +38,21 @@ pub(super) fn run(spec: &LaunchSpec, parent: OwnedFd) -> ! {
     if !told_to_go() {
         sys::exit_now(EXIT_NO_WORD);
     }
+    if let Some(Err(Failure { stage, detail })) = shell_host.map(ShellHost::release) {
+        let text = format!("cofferdam-launch: {stage}: {detail}\n");
+        let _unread = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+        sys::exit_now(EXIT_SETUP)
+    }
     let error = execute(&spec.command);
     let text = format!("cofferdam-launch: cannot execute {:?}: {error}\n", spec.command.first());
     let _unread = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
     sys::exit_now(EXIT_EXEC)
 }
 
-fn prepare(spec: &LaunchSpec, parent: OwnedFd) -> Result<LaunchReport, Failure> {
+fn prepare(
+    spec: &LaunchSpec,
+    parent: OwnedFd,
+) -> Result<(LaunchReport, Option<ShellHost>), Failure> {
     let hardening = &spec.hardening;
     await_release(&parent)?;
     rustix::process::setsid().stage("start a session")?;
@@ -68,29 +75,48 @@ fn prepare(spec: &LaunchSpec, parent: OwnedFd) -> Result<LaunchReport, Failure> 
         sys::loopback_up().stage("bring loopback up")?;
     }
     root::enter(spec, hardening)?;
-    // The kernel takes restrictions from whoever can gain nothing by them: with `no_new_privs`, as in
-    // every run, or while there are still rights.
-    let early = (!hardening.no_new_privileges).then(|| restrict(spec)).transpose()?;
-    let groups_dropped = privileges::drop_user(spec.user_map.is_none(), hardening)?;
-    // Only now: a change of credentials clears it. The pipe tells whether the parent died before.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-        .stage("ask for the parent's death")?;
-    if parent_is_gone(&parent) {
-        sys::exit_now(EXIT_NO_WORD);
+    // Before there are two processes, so that both are in one domain, and while there are rights: the
+    // kernel takes restrictions from whoever can gain nothing by them.
+    let landlock = privileges::restrict_files(hardening)?;
+    let shell_host =
+        spec.second_net.as_ref().map(|second| second_net::fork(spec, second)).transpose()?;
+    let (seccomp_filters, groups_dropped) = give_up(spec, Some(&parent))?;
+    if let Some(shell_host) = &shell_host {
+        shell_host.await_ready()?;
     }
-    let (landlock, seccomp_filters) = match early {
+    Ok((LaunchReport::Ready { landlock, seccomp_filters, groups_dropped }, shell_host))
+}
+
+/// Drops the user and its rights, then filters system calls. Gives the number of filters, and whether
+/// supplementary groups are gone. With `parent` the process does not outlive it.
+pub(super) fn give_up(
+    spec: &LaunchSpec,
+    parent: Option<&OwnedFd>,
+) -> Result<(usize, bool), Failure> {
+    let hardening = &spec.hardening;
+    // As for Landlock: with `no_new_privs`, as in every run, or while there are still rights.
+    let early = (!hardening.no_new_privileges).then(|| filter(spec)).transpose()?;
+    let groups_dropped = privileges::drop_user(spec.user_map.is_none(), hardening)?;
+    if let Some(parent) = parent {
+        // Only now: a change of credentials clears it. The pipe tells whether the parent died before.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .stage("ask for the parent's death")?;
+        if parent_is_gone(parent) {
+            sys::exit_now(EXIT_NO_WORD);
+        }
+    }
+    let filters = match early {
         Some(done) => done,
-        None => restrict(spec)?,
+        None => filter(spec)?,
     };
-    Ok(LaunchReport::Ready { landlock, seccomp_filters, groups_dropped })
+    Ok((filters, groups_dropped))
 }
 
 /// The filters come last: nothing may be refused that still has to be done.
-fn restrict(spec: &LaunchSpec) -> Result<(LandlockOutcome, usize), Failure> {
-    let landlock = privileges::restrict_files(&spec.hardening)?;
+fn filter(spec: &LaunchSpec) -> Result<usize, Failure> {
     sys::close_all_on_exec().stage("close descriptors")?;
     sys::reset_signals();
-    Ok((landlock, privileges::filter_calls(&spec.hardening)?))
+    privileges::filter_calls(&spec.hardening)
 }
 
 fn await_release(parent: &OwnedFd) -> Result<(), Failure> {
@@ -124,7 +150,7 @@ fn told_to_go() -> bool {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the launcher is the place that executes the guest")]
-fn execute(command: &[String]) -> std::io::Error {
+pub(super) fn execute(command: &[String]) -> std::io::Error {
     let Some((program, arguments)) = command.split_first() else {
         return std::io::Error::new(std::io::ErrorKind::InvalidInput, "an empty command");
     };

@@ -8,6 +8,7 @@ mod child;
 mod parent;
 pub(super) mod privileges;
 mod root;
+mod second_net;
 mod sys;
 mod userland;
 
@@ -40,13 +41,15 @@ impl<T, E: Display> Stage<T> for Result<T, E> {
 /// The launcher's whole life. `arguments` are the program's own, without its name.
 #[must_use]
 pub fn main(arguments: &[std::ffi::OsString]) -> ExitCode {
-    let outcome = match arguments {
+    // Whatever the host left open is not for this process, which lives as long as the run.
+    let closed = sys::close_all_but_standard().stage("close descriptors");
+    let outcome = closed.and_then(|()| match arguments {
         [path] => load(Path::new(path)).and_then(|spec| parent::run(&spec)),
         _ => Err(Failure {
             stage: "arguments".to_owned(),
             detail: "started by the native engine, with the path of a launch file".to_owned(),
         }),
-    };
+    });
     match outcome {
         Ok(code) => code,
         Err(failure) => {

@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{IntoRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -95,6 +96,28 @@ pub(super) fn close_all_on_exec() -> io::Result<()> {
     // SAFETY: nothing is closed now; no descriptor above 2 is meant to outlive the execve.
     let result =
         unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Moves `fd` to `number`, open across the next `execve`. What is open there is closed: nothing may
+/// own it any more.
+pub(super) fn give(fd: OwnedFd, number: RawFd) -> io::Result<()> {
+    let from = fd.into_raw_fd();
+    let result = if from == number {
+        // SAFETY: sets a flag of a descriptor that was ours until here.
+        unsafe { libc::fcntl(number, libc::F_SETFD, 0) }
+    } else {
+        // SAFETY: `from` is open and ours; nothing owns `number`, as said above. The original is
+        // closed by the execve.
+        unsafe { libc::dup2(from, number) }
+    };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Closes every descriptor above 2. For the very beginning, when the process has opened none itself.
+pub(super) fn close_all_but_standard() -> io::Result<()> {
+    // SAFETY: nothing in this process refers to a descriptor above 2 yet.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
