@@ -34,8 +34,8 @@ pub use engine::EngineKind;
 pub use event::{Action, RunEvent};
 pub use fact::{Fact, StopCause};
 pub use ids::{
-    AgentId, ApprovalId, Digest, InstanceId, ObjectId, PolicyId, ProjectId, RunId, ScheduleId, TaskId,
-    ThreadId, TimestampMs,
+    AgentId, ApprovalId, Digest, InstanceId, ObjectId, PolicyId, ProjectId, RunId, ScheduleId,
+    TaskId, ThreadId, TimestampMs,
 };
 pub use judge::judge;
 pub use limits::Budgets;

@@ -1,10 +1,17 @@
 //! What every store must do. Written against the trait; each backend runs all of it.
 
+pub(crate) mod approvals;
 pub(crate) mod bounds;
+pub(crate) mod catalogue;
 pub(crate) mod fixtures;
 pub(crate) mod lists;
+pub(crate) mod queue;
 pub(crate) mod races;
 pub(crate) mod runs;
+pub(crate) mod stream;
+pub(crate) mod tasks;
+pub(crate) mod trees;
+pub(crate) mod triggers;
 
 /// Makes one test per fact, each on a fresh store that `$open` gives.
 macro_rules! store_suite {
@@ -22,13 +29,13 @@ pub(crate) use store_suite;
 
 use std::sync::Arc;
 
-use cofferdam_ledger::{Appended, Applied, Store};
+use cofferdam_ledger::{Appended, Applied, Durable};
 use cofferdam_run::spec::Mode;
 use cofferdam_run::{Action, Lease, Run, RunEvent, RunId};
 
 use fixtures::{TTL_MS, at, good_facts, new_run, run_id, to_executing};
 
-pub(crate) type AnyStore = Arc<dyn Store>;
+pub(crate) type AnyStore = Arc<dyn Durable>;
 
 /// Applies an event that must succeed.
 pub(crate) async fn done(
