@@ -114,6 +114,64 @@ pub struct LayerReport {
     pub status: LayerStatus,
 }
 
+/// What came of something that should not work, and was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Attempt {
+    /// It worked.
+    Done,
+    /// The file system is read-only.
+    ReadOnly,
+    /// The kernel refused it for another reason: a mode, a filter, Landlock.
+    Refused,
+    /// There is nothing of that name.
+    Missing,
+    /// It could be read and holds nothing.
+    Empty,
+    /// It failed otherwise, which shows nothing.
+    Failed,
+}
+
+/// Something that was tried, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tried {
+    /// On what: a path.
+    pub what: String,
+    /// What came of it.
+    pub result: Attempt,
+}
+
+/// A mount, as in `/proc/self/mountinfo`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MountSeen {
+    /// Mount point.
+    pub point: String,
+    /// Type of the file system.
+    pub kind: String,
+    /// Options of the mount itself, such as `ro,nosuid,nodev`.
+    pub options: String,
+}
+
+/// A per-process limit in force; `None` for no limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RlimitSeen {
+    /// Its name, for example `nofile`.
+    pub name: String,
+    /// Soft limit.
+    pub soft: Option<u64>,
+    /// Hard limit.
+    pub hard: Option<u64>,
+}
+
+/// A namespace by its kernel's number: equal numbers are one namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NamespaceSeen {
+    /// Its kind, for example `net`.
+    pub kind: String,
+    /// Inode number.
+    pub id: u64,
+}
+
 /// What the guest's supervisor saw of itself before any agent ran. A claim: labelled as such.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
@@ -133,8 +191,7 @@ pub struct Probe {
     pub seccomp_admitted: Vec<String>,
     /// Names of sampled calls that were denied.
     pub seccomp_denied: Vec<String>,
-    /// True when a write outside the writable places was refused by something other than the mount
-    /// flags, or `None` when it cannot be told apart.
+    /// The Landlock version that the kernel says it has, when the guest could restrict itself.
     pub landlock_abi: Option<i32>,
     /// The root mount is read-only.
     pub root_read_only: bool,
@@ -152,4 +209,37 @@ pub struct Probe {
     pub pid: u32,
     /// Open descriptors beyond 0, 1, 2, with what they point to.
     pub extra_descriptors: Vec<String>,
+    /// Real, effective, saved and file-system user id.
+    #[serde(default)]
+    pub uids: Option<[u32; 4]>,
+    /// The same of the group.
+    #[serde(default)]
+    pub gids: Option<[u32; 4]>,
+    /// System-call filters in force, where the kernel counts them.
+    #[serde(default)]
+    pub seccomp_filters: Option<u32>,
+    /// Places where a file was made, and files that were opened for writing, or not.
+    #[serde(default)]
+    pub writes: Vec<Tried>,
+    /// What should be hidden, and what reading it gave.
+    #[serde(default)]
+    pub masks: Vec<Tried>,
+    /// Every mount.
+    #[serde(default)]
+    pub mounts: Vec<MountSeen>,
+    /// Network interfaces, those that are down included.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+    /// Addresses that are this sandbox's own, as far as the kernel shows them.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// Routes over another interface than loopback: interface and target, as the kernel writes them.
+    #[serde(default)]
+    pub routes: Vec<String>,
+    /// Per-process limits.
+    #[serde(default)]
+    pub rlimits: Vec<RlimitSeen>,
+    /// Namespaces.
+    #[serde(default)]
+    pub namespaces: Vec<NamespaceSeen>,
 }

@@ -1,6 +1,7 @@
 //! Each layer of a posture, sound and broken.
 
 use super::*;
+use cofferdam_run::posture::{MountSeen, NamespaceSeen, RlimitSeen, Tried};
 
 fn sound() -> Probe {
     Probe {
@@ -21,7 +22,39 @@ fn sound() -> Probe {
         cpu_millis: Some(2000),
         pid: 1,
         extra_descriptors: vec![],
+        uids: Some([10001; 4]),
+        gids: Some([10001; 4]),
+        seccomp_filters: Some(4),
+        writes: vec![
+            tried("/", Attempt::ReadOnly),
+            tried("/etc", Attempt::ReadOnly),
+            tried("/work", Attempt::Done),
+            tried(layout::TRIPWIRE, Attempt::Refused),
+        ],
+        masks: vec![tried("/proc/kcore", Attempt::Empty), tried("/sys/firmware", Attempt::Missing)],
+        mounts: vec![MountSeen {
+            point: "/".into(),
+            kind: "tmpfs".into(),
+            options: "ro,nosuid".into(),
+        }],
+        interfaces: vec!["lo".into(), "sit0".into()],
+        addresses: vec!["127.0.0.1".into(), "::1".into()],
+        routes: vec![],
+        rlimits: [("nofile", 4096), ("core", 1)]
+            .map(|(name, n)| RlimitSeen { name: name.into(), soft: Some(n), hard: Some(n) })
+            .into(),
+        namespaces: ["mnt", "uts", "ipc", "net", "pid", "cgroup"]
+            .map(|kind| NamespaceSeen { kind: kind.into(), id: 7 })
+            .into(),
     }
+}
+
+fn tried(what: &str, result: Attempt) -> Tried {
+    Tried { what: what.into(), result }
+}
+
+fn own(kind: &str) -> u64 {
+    std::fs::metadata(format!("/proc/self/ns/{kind}")).unwrap().ino()
 }
 
 fn failing(probe: &Probe) -> Vec<Layer> {
@@ -41,10 +74,10 @@ fn sound_probe_is_enforced_in_every_layer() {
 
 #[test]
 fn empty_probe_is_enforced_in_no_layer_but_the_ones_that_saw_nothing_bad() {
-    // No interface and no writable mount were seen; all that must be shown positively is absent.
+    // No interface was seen; all that must be shown positively is absent.
     let failing = failing(&Probe::default());
     for layer in Layer::ALL {
-        let shown_by_absence = matches!(layer, Layer::Network | Layer::Mounts);
+        let shown_by_absence = layer == Layer::Network;
         assert_eq!(failing.contains(&layer), !shown_by_absence, "{layer:?}");
     }
 }
@@ -52,7 +85,7 @@ fn empty_probe_is_enforced_in_no_layer_but_the_ones_that_saw_nothing_bad() {
 #[test]
 fn each_broken_observation_breaks_its_own_layer_only() {
     type Break = fn(&mut Probe);
-    let cases: [(Layer, Break); 18] = [
+    let cases: [(Layer, Break); 35] = [
         (Layer::User, |p| p.uid = 0),
         (Layer::User, |p| p.gid = 0),
         (Layer::User, |p| p.groups = vec![27]),
@@ -71,6 +104,23 @@ fn each_broken_observation_breaks_its_own_layer_only() {
         (Layer::PidsLimit, |p| p.pids_limit = None),
         (Layer::CpuLimit, |p| p.cpu_millis = Some(2001)),
         (Layer::Mounts, |p| p.writable_mounts.push("/workshop".into())),
+        (Layer::User, |p| p.uids = Some([10001, 10001, 0, 10001])),
+        (Layer::User, |p| p.gids = None),
+        (Layer::User, |p| p.rlimits[0].hard = None),
+        (Layer::User, |p| p.rlimits[1].hard = Some(2)),
+        (Layer::Landlock, |p| p.writes[3].result = Attempt::Done),
+        (Layer::Landlock, |p| p.writes[3].result = Attempt::Missing),
+        (Layer::ReadOnlyRoot, |p| p.writes[0].result = Attempt::Refused),
+        (Layer::Network, |p| p.interfaces.push("eth0".into())),
+        (Layer::Network, |p| p.addresses.push("10.0.0.2".into())),
+        (Layer::Network, |p| p.routes.push("eth0 00000000".into())),
+        (Layer::Namespaces, |p| p.namespaces[3].id = own("net")),
+        (Layer::Namespaces, |p| p.namespaces[5].id = own("cgroup")),
+        (Layer::Namespaces, |p| p.namespaces.truncate(2)),
+        (Layer::Mounts, |p| p.writes[1].result = Attempt::Done),
+        (Layer::Mounts, |p| p.masks[0].result = Attempt::Done),
+        (Layer::Mounts, |p| p.mounts[0].options = "ro".into()),
+        (Layer::Mounts, |p| p.masks.clear()),
     ];
     for (layer, spoil) in cases {
         let mut probe = sound();

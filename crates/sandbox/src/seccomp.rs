@@ -90,13 +90,15 @@ const LOW_32: u64 = 0xffff_ffff;
 const LAST_FAMILY: u64 = 45;
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541c;
+/// Puts another line discipline on a terminal, which the kernel loads a module for.
+const TIOCSETD: u64 = 0x5423;
 
 /// Families that stay: unix, inet, inet6; netlink is restricted to routing.
 const OPEN_FAMILIES: [u64; 4] =
     [libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64];
 
-/// DCCP, L2TP, SCTP and UDP-Lite.
-const UNUSUAL_PROTOCOLS: [u64; 4] = [33, 115, 132, 136];
+/// DCCP, L2TP, SCTP, UDP-Lite, SMC and Multipath TCP.
+const UNUSUAL_PROTOCOLS: [u64; 6] = [33, 115, 132, 136, 256, 262];
 
 /// Every flag of `clone` that makes a namespace. `CLONE_NEWTIME` has no room in `clone`'s flags.
 const NAMESPACE_FLAGS: [u64; 7] = [
@@ -126,7 +128,7 @@ impl SeccompProfile {
                 Compare::MaskedEq { mask: flag, value: flag },
             ));
         }
-        for request in [TIOCSTI, TIOCLINUX] {
+        for request in [TIOCSTI, TIOCLINUX, TIOCSETD] {
             let compare = Compare::MaskedEq { mask: LOW_32, value: request };
             rules.push(deny_when("ioctl", libc::EPERM, 1, compare));
         }

@@ -21,6 +21,11 @@ pub const SHM_BYTES: u64 = 256 << 20;
 /// Files and directories that `/tmp` and `/dev/shm` may each hold. Past it creation fails with
 /// `ENOSPC`.
 pub const TMPFS_INODES: u64 = 1 << 20;
+/// Size of the file system at [`layout::TRIPWIRE`], bytes: a page. Without Landlock, past it a write
+/// fails with `ENOSPC`.
+pub const TRIPWIRE_BYTES: u64 = 4 << 10;
+/// Inodes of it: its root and the one file that is tried.
+pub const TRIPWIRE_INODES: u64 = 2;
 /// Period over which the processor limit is counted, microseconds.
 pub const CPU_PERIOD_US: u64 = 100_000;
 /// Version of the shape of [`Hardening`].
@@ -235,6 +240,14 @@ impl Hardening {
                     path: "/dev/shm".into(),
                     size_bytes: SHM_BYTES,
                     inodes: TMPFS_INODES,
+                    mode: 0o1777,
+                    exec: false,
+                },
+                // Nobody writes here: that Landlock refuses it is how the guest knows of Landlock.
+                Tmpfs {
+                    path: layout::TRIPWIRE.into(),
+                    size_bytes: TRIPWIRE_BYTES,
+                    inodes: TRIPWIRE_INODES,
                     mode: 0o1777,
                     exec: false,
                 },

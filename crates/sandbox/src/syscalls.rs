@@ -3,6 +3,7 @@
 /// Denied whatever the arguments are: kernel surface that no toolchain needs, and every way to make
 /// or enter a namespace, to mount, to reach another process's memory or to reach files by handle.
 pub(crate) const DENIED: &[&str] = &[
+    "_sysctl",
     "acct",
     "add_key",
     "bpf",
@@ -52,6 +53,7 @@ pub(crate) const DENIED: &[&str] = &[
     "reboot",
     "request_key",
     "set_mempolicy",
+    "set_mempolicy_home_node",
     "setdomainname",
     "sethostname",
     "setns",
@@ -59,6 +61,7 @@ pub(crate) const DENIED: &[&str] = &[
     "statmount",
     "swapoff",
     "swapon",
+    "sysfs",
     "syslog",
     "umount2",
     "unshare",
@@ -73,7 +76,7 @@ pub(crate) const DENIED: &[&str] = &[
 pub(crate) const LAST_KNOWN: u32 = 469;
 
 /// Names of [`legacy_number`], which exist as names on every architecture.
-const LEGACY: [&str; 5] = ["ioperm", "iopl", "modify_ldt", "uselib", "ustat"];
+const LEGACY: [&str; 7] = ["_sysctl", "sysfs", "ioperm", "iopl", "modify_ldt", "uselib", "ustat"];
 
 /// Whether the name is one of a system call, on this architecture or another.
 pub(crate) fn is_known(name: &str) -> bool {
@@ -144,6 +147,7 @@ pub(crate) fn number(name: &str) -> Option<i64> {
         "userfaultfd" => libc::SYS_userfaultfd,
         "vhangup" => libc::SYS_vhangup,
         // Newer than the bindings; the number is the same on both architectures.
+        "set_mempolicy_home_node" => 450,
         "statmount" => 457,
         "listmount" => 458,
         "open_tree_attr" => 467,
@@ -159,6 +163,8 @@ fn legacy_number(name: &str) -> Option<i64> {
         "ioperm" => libc::SYS_ioperm,
         "iopl" => libc::SYS_iopl,
         "modify_ldt" => libc::SYS_modify_ldt,
+        "_sysctl" => libc::SYS__sysctl,
+        "sysfs" => libc::SYS_sysfs,
         "uselib" => libc::SYS_uselib,
         "ustat" => libc::SYS_ustat,
         _ => return None,

@@ -3,6 +3,8 @@
 //! Observes only: no step changes anything when it succeeds. What cannot be read is left empty or
 //! named as unreadable, and never taken for fine.
 
+mod attempts;
+mod identity;
 mod limits;
 mod mounts;
 mod network;
@@ -72,6 +74,17 @@ pub(crate) fn observe(landlock_abi: Option<i32>, extra_descriptors: Vec<String>)
         cpu_millis: limits.cpu_millis,
         pid: std::process::id(),
         extra_descriptors,
+        uids: identity::four(&field("Uid")),
+        gids: identity::four(&field("Gid")),
+        seccomp_filters: field("Seccomp_filters").parse().ok(),
+        writes: attempts::writes(),
+        masks: attempts::reads(),
+        mounts: mounts.all,
+        interfaces: network::interfaces(),
+        addresses: network::addresses(),
+        routes: network::routes(),
+        rlimits: identity::rlimits(),
+        namespaces: identity::namespaces(),
     }
 }
 
@@ -104,6 +117,12 @@ mod tests {
         assert!(!probe.writable_mounts.is_empty());
         let sampled = probe.seccomp_admitted.len() + probe.seccomp_denied.len();
         assert_eq!(sampled, syscalls::SAMPLES);
+        assert_eq!(probe.uids.map(|ids| ids[0]), Some(probe.uid));
+        assert!(probe.namespaces.iter().any(|ns| ns.kind == "net"));
+        assert!(probe.mounts.iter().any(|mount| mount.point == "/"));
+        assert!(probe.interfaces.iter().any(|name| name == "lo"));
+        assert!(probe.rlimits.iter().any(|limit| limit.name == "nofile"));
+        assert!(!probe.writes.is_empty() && !probe.masks.is_empty());
     }
 
     #[test]

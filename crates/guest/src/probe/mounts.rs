@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use cofferdam_run::posture::MountSeen;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
@@ -21,6 +22,8 @@ pub(super) struct Mounts {
     pub(super) root_read_only: bool,
     /// Mount points that are writable.
     pub(super) writable: Vec<String>,
+    /// Every mount.
+    pub(super) all: Vec<MountSeen>,
 }
 
 pub(super) fn read() -> Mounts {
@@ -33,6 +36,7 @@ pub(super) fn read() -> Mounts {
         Err(_) => Mounts {
             root_read_only: false,
             writable: vec!["unreadable: /proc/self/mountinfo".to_owned()],
+            all: Vec::new(),
         },
     }
 }
@@ -70,12 +74,16 @@ fn may_write(point: &Path) -> bool {
 fn parse(text: &str) -> Mounts {
     let mut mounts = Mounts::default();
     for line in text.lines() {
-        let Some((point, read_only)) = parse_line(line) else {
+        let Some((seen, read_only)) = parse_line(line) else {
             mounts
                 .writable
                 .push(format!("unreadable: {}", line.chars().take(200).collect::<String>()));
             continue;
         };
+        let point = seen.point.clone();
+        if mounts.all.len() < PROBE_ENTRIES {
+            mounts.all.push(seen);
+        }
         if point == "/" {
             // A later mount at the same place covers an earlier one.
             mounts.root_read_only = read_only;
@@ -87,15 +95,20 @@ fn parse(text: &str) -> Mounts {
     mounts
 }
 
-/// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/x rw`: point, and whether either the
-/// mount or its file system is read-only.
-fn parse_line(line: &str) -> Option<(String, bool)> {
+/// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/x rw`: the mount, and whether either it
+/// or its file system is read-only.
+fn parse_line(line: &str) -> Option<(MountSeen, bool)> {
     let (mount, system) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(4);
     let (point, options) = (fields.next()?, fields.next()?);
-    let system_options = system.split(' ').nth(2)?;
+    let (kind, system_options) = (system.split(' ').next()?, system.split(' ').nth(2)?);
     let is_ro = |options: &str| options.split(',').any(|o| o == "ro");
-    Some((unescape(point), is_ro(options) || is_ro(system_options)))
+    let seen = MountSeen {
+        point: unescape(point),
+        kind: kind.to_owned(),
+        options: options.to_owned(),
+    };
+    Some((seen, is_ro(options) || is_ro(system_options)))
 }
 
 /// Undoes the octal escapes of blanks and backslashes.

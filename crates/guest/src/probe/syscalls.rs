@@ -57,9 +57,58 @@ const CALLS: &[Sample] = &[
     ("userfaultfd", || call(libc::SYS_userfaultfd, [ALL_FLAGS, 0, 0, 0, 0])),
     // No open mount, a handle at an unmapped address.
     ("open_by_handle_at", || call(libc::SYS_open_by_handle_at, [NO_FD, NOWHERE, 0, 0, 0])),
-    ("socket(AF_ALG)", || socket(libc::AF_ALG, libc::SOCK_SEQPACKET)),
-    ("socket(AF_VSOCK)", || socket(libc::AF_VSOCK, libc::SOCK_STREAM)),
-    ("socket(AF_PACKET)", || socket(libc::AF_PACKET, libc::SOCK_RAW)),
+    ("io_uring_enter", || call(libc::SYS_io_uring_enter, [NO_FD, 0, 0, ALL_FLAGS, NOWHERE])),
+    ("request_key", || call(libc::SYS_request_key, [NOWHERE, NOWHERE, NOWHERE, 0, 0])),
+    // A new user namespace, and a thread that shares neither memory nor what it would have to.
+    ("clone(CLONE_NEWUSER)", || {
+        let flags = libc::CLONE_NEWUSER | libc::CLONE_FS | libc::CLONE_THREAD;
+        call(libc::SYS_clone, [i64::from(flags), NOWHERE, 0, 0, 0])
+    }),
+    // Its arguments lie in memory, where no filter can look: it is to be refused whole.
+    ("clone3", || call(libc::SYS_clone3, [NOWHERE, 0, 0, 0, 0])),
+    ("umount2", || call(libc::SYS_umount2, [NOWHERE, ALL_FLAGS, 0, 0, 0])),
+    ("open_tree", || call(libc::SYS_open_tree, [NO_FD, NOWHERE, ALL_FLAGS, 0, 0])),
+    ("move_mount", || call(libc::SYS_move_mount, [NO_FD, NOWHERE, NO_FD, NOWHERE, ALL_FLAGS])),
+    ("fsopen", || call(libc::SYS_fsopen, [NOWHERE, ALL_FLAGS, 0, 0, 0])),
+    ("fsconfig", || call(libc::SYS_fsconfig, [NO_FD, NO_OPERATION, NOWHERE, NOWHERE, 0])),
+    ("mount_setattr", || call(libc::SYS_mount_setattr, [NO_FD, NOWHERE, ALL_FLAGS, NOWHERE, 0])),
+    ("pivot_root", || call(libc::SYS_pivot_root, [NOWHERE, NOWHERE, 0, 0, 0])),
+    ("chroot", || call(libc::SYS_chroot, [NOWHERE, 0, 0, 0, 0])),
+    ("kexec_load", || call(libc::SYS_kexec_load, [NOWHERE, 0, NOWHERE, ALL_FLAGS, 0])),
+    ("init_module", || call(libc::SYS_init_module, [NOWHERE, 0, NOWHERE, 0, 0])),
+    ("finit_module", || call(libc::SYS_finit_module, [NO_FD, NOWHERE, ALL_FLAGS, 0, 0])),
+    ("delete_module", || call(libc::SYS_delete_module, [NOWHERE, 0, 0, 0, 0])),
+    ("quotactl", || call(libc::SYS_quotactl, [ALL_FLAGS, NOWHERE, 0, NOWHERE, 0])),
+    // No name: accounting would be switched off, which an ordinary user may not anyway.
+    ("acct", || call(libc::SYS_acct, [1, 0, 0, 0, 0])),
+    ("swapon", || call(libc::SYS_swapon, [NOWHERE, ALL_FLAGS, 0, 0, 0])),
+    // None of the magic numbers.
+    ("reboot", || call(libc::SYS_reboot, [0, 0, 0, NOWHERE, 0])),
+    ("settimeofday", || call(libc::SYS_settimeofday, [1, 1, 0, 0, 0])),
+    ("clock_settime", || call(libc::SYS_clock_settime, [NO_OPERATION, NOWHERE, 0, 0, 0])),
+    ("syslog", || call(libc::SYS_syslog, [NO_OPERATION, NOWHERE, 0, 0, 0])),
+    ("process_vm_writev", || {
+        call(libc::SYS_process_vm_writev, [0x7fff_fffe, NOWHERE, 0, NOWHERE, 0])
+    }),
+    ("pidfd_getfd", || call(libc::SYS_pidfd_getfd, [NO_FD, NO_FD, ALL_FLAGS, 0, 0])),
+    ("kcmp", || call(libc::SYS_kcmp, [0x7fff_fffe, 0x7fff_fffe, NO_OPERATION, 0, 0])),
+    ("name_to_handle_at", || {
+        call(libc::SYS_name_to_handle_at, [NO_FD, NOWHERE, NOWHERE, NOWHERE, ALL_FLAGS])
+    }),
+    ("fanotify_init", || call(libc::SYS_fanotify_init, [ALL_FLAGS, ALL_FLAGS, 0, 0, 0])),
+    // On no terminal.
+    ("ioctl(TIOCSTI)", || call(libc::SYS_ioctl, [NO_FD, 0x5412, NOWHERE, 0, 0])),
+    ("ioctl(TIOCLINUX)", || call(libc::SYS_ioctl, [NO_FD, 0x541c, NOWHERE, 0, 0])),
+    ("socket(AF_ALG)", || socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0)),
+    ("socket(AF_VSOCK)", || socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0)),
+    ("socket(AF_PACKET)", || socket(libc::AF_PACKET, libc::SOCK_RAW, 0)),
+    ("socket(AF_BLUETOOTH)", || socket(libc::AF_BLUETOOTH, libc::SOCK_RAW, 0)),
+    ("socket(AF_KEY)", || socket(libc::AF_KEY, libc::SOCK_RAW, 2)),
+    ("socket(AF_XDP)", || socket(libc::AF_XDP, libc::SOCK_RAW, 0)),
+    ("socket(NETLINK_SOCK_DIAG)", || netlink(libc::NETLINK_SOCK_DIAG)),
+    ("socket(NETLINK_NETFILTER)", || netlink(libc::NETLINK_NETFILTER)),
+    ("socket(NETLINK_GENERIC)", || netlink(libc::NETLINK_GENERIC)),
+    ("socket(NETLINK_KOBJECT_UEVENT)", || netlink(libc::NETLINK_KOBJECT_UEVENT)),
 ];
 
 pub(super) fn sample() -> Sampled {
@@ -85,16 +134,20 @@ fn errno() -> c_int {
 #[expect(unsafe_code, reason = "the point is the call itself, with arguments no wrapper allows")]
 fn call(number: c_long, args: [c_long; 5]) -> Result<c_long, c_int> {
     let [a, b, c, d, e] = args;
-    // SAFETY: every entry of `CALLS` passes only integers and addresses that are not mapped, so
-    // that the kernel reads and writes no memory of this process, and none can succeed.
+    // SAFETY: every entry of `CALLS` passes only integers and addresses in the first page, which is
+    // never mapped, so that the kernel reads and writes no memory of this process, and none can succeed.
     let result = unsafe { libc::syscall(number, a, b, c, d, e) };
     if result == -1 { Err(errno()) } else { Ok(result) }
 }
 
+fn netlink(protocol: c_int) -> Result<c_long, c_int> {
+    socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)
+}
+
 #[expect(unsafe_code, reason = "the safe wrappers lack these families")]
-fn socket(family: c_int, kind: c_int) -> Result<c_long, c_int> {
+fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result<c_long, c_int> {
     // SAFETY: takes three integers.
-    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };
+    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
     if fd == -1 {
         return Err(errno());
     }

@@ -91,6 +91,19 @@ pub(super) fn drop_bounding_set() -> io::Result<()> {
     Ok(())
 }
 
+/// Installs a system-call filter on the calling thread, and sets nothing else: the kernel refuses it
+/// without `no_new_privs` or the right to do without.
+pub(super) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<()> {
+    let length = program.len().try_into().map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+    // SAFETY: both crates' `sock_filter` is the kernel's structure; the kernel copies the program,
+    // which outlives the call.
+    let result = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Marks every descriptor above 2 to be closed by the next `execve`.
 pub(super) fn close_all_on_exec() -> io::Result<()> {
     // SAFETY: nothing is closed now; no descriptor above 2 is meant to outlive the execve.
