@@ -6,8 +6,11 @@ mod bench;
 mod build;
 mod demo;
 mod engine;
+mod fuzz;
 mod lanes;
+mod security_table;
 mod sh;
+mod soak;
 mod test;
 mod tidy;
 
@@ -50,6 +53,12 @@ enum Task {
     Lane {
         /// Its name; without one, the list.
         name: Option<String>,
+        /// Lane `fuzz`: for each target.
+        #[arg(long, default_value_t = 120)]
+        seconds: u32,
+        /// Lane `fuzz`: write what was found back to tests/fuzz/corpora, minimised.
+        #[arg(long)]
+        keep: bool,
     },
     /// Benchmarks, beside a peer in the same run.
     Bench {
@@ -58,6 +67,36 @@ enum Task {
         /// Also write every sample to this file.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+    },
+    /// Many runs, most of them killed at a random moment; then a count of everything that is left.
+    Soak {
+        /// How many.
+        #[arg(long, default_value_t = 50)]
+        runs: u32,
+        /// Kill the host process of most of them.
+        #[arg(long)]
+        kill: bool,
+        /// Engine to run on; others than native need COFFERDAM_TEST_DOCKER_HOST.
+        #[arg(long, default_value = "native")]
+        engine: String,
+        /// Seed of everything that is random.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Runs at once.
+        #[arg(long, default_value_t = 3)]
+        jobs: u32,
+        /// Run this program instead of one that is built now.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+        /// Keep the directory, and say where it is.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Write the table of attempts in SECURITY.md from tests/security.
+    SecurityTable {
+        /// Only say whether it is up to date.
+        #[arg(long)]
+        check: bool,
     },
     /// A private Docker engine for tests.
     Engine {
@@ -88,7 +127,13 @@ fn main() -> anyhow::Result<()> {
         Task::Test => test::test(),
         Task::Demo { live, engine, keep } => demo::demo(&demo::Options { live, engine, keep }),
         Task::Tidy => tidy::tidy(),
-        Task::Lane { name } => lanes::lane(name.as_deref()),
+        Task::SecurityTable { check } => security_table::security_table(check),
+        Task::Soak { runs, kill, engine, seed, jobs, program, keep } => {
+            soak::soak(&soak::Options { runs, kill, engine, seed, jobs, program, keep })
+        }
+        Task::Lane { name, seconds, keep } => {
+            lanes::lane(name.as_deref(), fuzz::Options { seconds, keep })
+        }
         Task::Bench { filter, json } => bench::bench(filter.as_deref(), json.as_deref()),
         Task::Engine { action: EngineAction::Up { dir } } => {
             let host = engine::up(&dir.unwrap_or_else(sh::engine_dir))?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cofferdam_run::EngineKind;
+use cofferdam_run::spec::ShellNetwork;
 
 /// Runs AI coding agents unattended in a sealed sandbox and brings back commits to review.
 #[derive(Debug, Parser)]
@@ -91,7 +92,11 @@ pub(crate) enum Command {
         run: String,
     },
     /// Settle runs whose process is gone and remove what they left behind.
-    Sweep,
+    Sweep {
+        /// Only say what there is to do.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Serve the page and the API on this machine, and supervise runs that outlive their terminal.
     Serve(crate::cmd::serve::ServeArgs),
     /// Print an address for one browser; starts the service when none is up.
@@ -146,6 +151,25 @@ pub(crate) enum EgressAction {
         #[arg(long)]
         refused: bool,
     },
+    /// Rules that would have admitted what was refused, for you to review.
+    Suggest {
+        /// Run id, or its beginning.
+        run: String,
+        /// Never one wildcard instead of several names.
+        #[arg(long)]
+        exact: bool,
+    },
+    /// What other rules would have decided about everything that a run asked for.
+    Replay {
+        /// Run id, or its beginning.
+        run: String,
+        /// A configuration file; its [egress] and [services] are taken.
+        #[arg(long, value_name = "FILE")]
+        policy: PathBuf,
+        /// Exit with 1 when anything would have been decided otherwise.
+        #[arg(long)]
+        fail_on_change: bool,
+    },
     /// Run a file of policy vectors through the real proxy, without any network.
     Check {
         /// One JSON object a line.
@@ -183,6 +207,23 @@ impl From<EngineArg> for EngineKind {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShellNetworkArg {
+    /// Nothing.
+    Off,
+    /// What the egress rules admit.
+    Rules,
+}
+
+impl From<ShellNetworkArg> for ShellNetwork {
+    fn from(arg: ShellNetworkArg) -> Self {
+        match arg {
+            ShellNetworkArg::Off => Self::Off,
+            ShellNetworkArg::Rules => Self::Rules,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cofferdam run \"Make the flaky test pass\"\n  \
                         cofferdam run --allow static.crates.io:443 \"Update the lock file\"\n  \
@@ -215,6 +256,9 @@ pub(crate) struct RunArgs {
     /// Wall clock, for example 30m.
     #[arg(long, value_name = "TIME")]
     pub(crate) wall_clock: Option<String>,
+    /// Longest silence of a working agent, for example 30m, or off.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) silence: Option<String>,
     /// Model tokens.
     #[arg(long)]
     pub(crate) tokens: Option<u64>,
@@ -242,6 +286,12 @@ pub(crate) struct RunArgs {
     /// Files and directories of the work.
     #[arg(long, value_name = "N")]
     pub(crate) work_files: Option<u64>,
+    /// What the commands of the built-in agent may reach.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) shell_network: Option<ShellNetworkArg>,
+    /// Refuse to run where agent and shell cannot be kept apart.
+    #[arg(long)]
+    pub(crate) require_shell_separation: bool,
     /// Run although these posture layers do not hold (names, separated by commas).
     #[arg(long, value_delimiter = ',', value_name = "LAYER")]
     pub(crate) accept_degraded: Vec<String>,

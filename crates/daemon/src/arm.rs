@@ -7,15 +7,18 @@ use std::sync::Arc;
 use cofferdam_broker::Secret;
 use cofferdam_broker::gateway::{GatewayConfig, ModelGateway};
 use cofferdam_ledger::NewRun;
+use cofferdam_policy::authority::Name;
 use cofferdam_policy::{EgressPolicy, Services};
-use cofferdam_run::spec::AgentSpec;
-use cofferdam_run::{RunId, RunSpec};
+use cofferdam_run::spec::{AgentSpec, ShellSeparation};
+use cofferdam_run::{Lease, RunId, RunSpec};
 use cofferdam_sandbox::Engine;
 use cofferdam_workspace::Checkout;
 
 use crate::config::GatewaySection;
 use crate::error::HostError;
 use crate::host::Host;
+use crate::owner;
+use crate::paths::create_private_dir;
 
 /// What a person asks for. The specification holds no secret; the key travels beside it.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct RunRequest {
     pub key: Option<Secret>,
     /// The provider is a service of the operator's own.
     pub local_provider: bool,
+    /// A run in which agent and shell are not kept apart is refused.
+    pub require_shell_separation: bool,
     /// Values of `spec.env_names`.
     pub env: BTreeMap<String, String>,
 }
@@ -38,8 +43,48 @@ pub struct Armed {
     pub(crate) checkout: Checkout,
     pub(crate) policy: EgressPolicy,
     pub(crate) services: Services,
+    /// What the wall test asks for: nothing admits it.
+    pub(crate) wall_target: Name,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) guest_binary: PathBuf,
+    /// The right to act for it, when it was taken from the queue.
+    pub(crate) lease: Option<Lease>,
+}
+
+/// A request that makes sense on this machine. Nothing is stored yet.
+pub struct Checked {
+    request: RunRequest,
+    checkout: Checkout,
+    policy: EgressPolicy,
+    services: Services,
+    wall_target: Name,
+    engine: Arc<dyn Engine>,
+    guest_binary: PathBuf,
+}
+
+impl std::fmt::Debug for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checked").field("spec", &self.request.spec).finish_non_exhaustive()
+    }
+}
+
+impl Checked {
+    /// What will be recorded, in canonical form.
+    #[must_use]
+    pub fn spec(&self) -> &RunSpec {
+        &self.request.spec
+    }
+
+    /// One line for lists.
+    #[must_use]
+    pub fn title(&self) -> String {
+        title(&self.request.spec)
+    }
+
+    fn armed(self, id: RunId, lease: Option<Lease>) -> Armed {
+        let Self { request, checkout, policy, services, wall_target, engine, guest_binary } = self;
+        Armed { id, request, checkout, policy, services, wall_target, engine, guest_binary, lease }
+    }
 }
 
 impl std::fmt::Debug for Armed {
@@ -58,14 +103,19 @@ impl Armed {
     /// One line on what will be reachable.
     #[must_use]
     pub fn reach(&self) -> String {
-        let spec = &self.request.spec;
-        let mut parts = Vec::new();
-        if let Some(model) = &spec.model {
-            parts.push(format!("model {}/{}", model.provider, model.model));
-        }
-        parts.extend(spec.egress_allow.iter().cloned());
-        if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+        reach(&self.request.spec)
     }
+}
+
+/// One line on what a run will be able to reach.
+#[must_use]
+pub fn reach(spec: &RunSpec) -> String {
+    let mut parts = Vec::new();
+    if let Some(model) = &spec.model {
+        parts.push(format!("model {}/{}", model.provider, model.model));
+    }
+    parts.extend(spec.egress_allow.iter().cloned());
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
 pub(crate) fn gateway_config(
@@ -83,11 +133,11 @@ pub(crate) fn gateway_config(
 }
 
 impl Host {
-    /// Checks everything and stores the run.
+    /// Checks everything that can be checked beforehand. Stores nothing.
     ///
     /// # Errors
     /// The first thing that stands in the way, with its code and the way out.
-    pub async fn arm(&self, mut request: RunRequest) -> Result<Armed, HostError> {
+    pub async fn check(&self, mut request: RunRequest) -> Result<Checked, HostError> {
         let checkout = Checkout::open(std::path::Path::new(&request.spec.checkout)).await?;
         request.spec.checkout = checkout.top().display().to_string();
         self.outside_of(&checkout)?;
@@ -108,6 +158,9 @@ impl Host {
         }
         let policy = EgressPolicy::load(&request.spec.egress_allow, &request.spec.egress_deny)?;
         let services = Services::load(self.config.services.clone())?;
+        request.spec.services = services.admitted_by(&policy);
+        request.spec.egress_test = true;
+        let wall_target = crate::wall::target(&policy)?;
         let guest_binary = self.parts(request.spec.engine)?;
         // Built once here only to refuse what cannot work: an unknown price, a bad address.
         let log = Arc::new(cofferdam_broker::log::MemoryLog::default());
@@ -116,19 +169,57 @@ impl Host {
             request.spec.gateway_opened = self.config.gateway.opened();
         }
         let engine = self.engines.get(request.spec.engine).await?;
+        request.spec.shell.separation = separation(&request, engine.as_ref())?;
+        Ok(Checked { request, checkout, policy, services, wall_target, engine, guest_binary })
+    }
+
+    /// Checks everything and stores the run.
+    ///
+    /// # Errors
+    /// The first thing that stands in the way, with its code and the way out.
+    pub async fn arm(&self, request: RunRequest) -> Result<Armed, HostError> {
+        let checked = self.check(request).await?;
         let id = RunId::from_entropy(entropy()?);
+        self.mark(&id)?;
         self.ledger
             .create_run(NewRun {
                 id: id.clone(),
-                spec: request.spec.clone(),
+                spec: checked.request.spec.clone(),
                 created_at: self.clock.now(),
-                title: title(&request.spec),
+                title: checked.title(),
             })
             .await?;
-        Ok(Armed { id, request, checkout, policy, services, engine, guest_binary })
+        Ok(checked.armed(id, None))
+    }
+
+    /// Makes a run that was taken from the queue ready to be supervised. Its specification was decided
+    /// when it was queued and stays; only the machine is looked at anew.
+    ///
+    /// # Errors
+    /// What stands in the way now: the run has to be given up then, see [`Host::give_up`].
+    pub async fn arm_claimed(
+        &self,
+        id: &RunId,
+        lease: Lease,
+        request: RunRequest,
+    ) -> Result<Armed, HostError> {
+        let spec = request.spec.clone();
+        let mut checked = self.check(request).await?;
+        // The record says what was stored, to the letter.
+        checked.request.spec = spec;
+        self.mark(id)?;
+        Ok(checked.armed(id.clone(), Some(lease)))
+    }
+
+    /// Notes who holds what is not in the ledger (the key, values of variables), so that a sweep tells
+    /// a run that is just beginning from one that was left behind.
+    fn mark(&self, id: &RunId) -> Result<(), HostError> {
+        let run_paths = self.paths.run(id);
+        create_private_dir(run_paths.dir())
+            .and_then(|()| std::fs::write(run_paths.armed_by(), owner::me()))
+            .map_err(|e| HostError::io("create", run_paths.dir(), e))
     }
 }
-
 impl Host {
     /// The data directory must not travel with the checkout: it holds the ledger and the canary.
     fn outside_of(&self, checkout: &Checkout) -> Result<(), HostError> {
@@ -139,6 +230,21 @@ impl Host {
         }
         Ok(())
     }
+}
+
+/// Whether agent and shell will be kept apart.
+fn separation(request: &RunRequest, engine: &dyn Engine) -> Result<ShellSeparation, HostError> {
+    let why = match &request.spec.agent {
+        AgentSpec::Builtin { .. } if engine.separates_shell() => {
+            return Ok(ShellSeparation::Enforced);
+        }
+        AgentSpec::Builtin { .. } => format!("the {} engine gives both one network", engine.kind()),
+        AgentSpec::Command { .. } => "a command starts its shells itself".to_owned(),
+    };
+    if request.require_shell_separation {
+        return Err(HostError::ShellShared { why });
+    }
+    Ok(ShellSeparation::Advisory)
 }
 
 /// What lists show of a run.

@@ -7,9 +7,14 @@ use std::sync::Arc;
 use cofferdam_broker::egress::EgressDoor;
 use cofferdam_broker::gateway::ModelGateway;
 use cofferdam_link::{Incoming, LinkStream};
+use cofferdam_policy::Authority;
+use cofferdam_run::RunSpec;
+use cofferdam_run::spec::Principal;
 use cofferdam_wire::StreamOpen;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+
+use crate::pulse::{Pulse, Pulsing};
 
 /// The doors of one run.
 #[derive(Clone)]
@@ -28,23 +33,47 @@ impl Doors {
     }
 }
 
+/// Where the model gateway of a run connects to; the egress door admits no host of these.
+#[must_use]
+pub fn gatewayed(spec: &RunSpec) -> Vec<Authority> {
+    spec.model.iter().filter_map(|model| authority_of(&model.base_url)).collect()
+}
+
+fn authority_of(base_url: &str) -> Option<Authority> {
+    let (scheme, rest) = base_url.split_once("://")?;
+    let text = rest.split('/').next()?;
+    let port = if scheme == "https" { 443 } else { 80 };
+    Authority::parse(text).or_else(|_| Authority::parse(&format!("{text}:{port}"))).ok()
+}
+
 /// What a stream of the guest's is for.
 pub(crate) fn opening(header: &[u8]) -> Option<StreamOpen> {
     serde_json::from_slice(header).ok()
 }
 
 /// Serves streams until the link ends. Bundle streams go to `bundles`, at most one at a time.
-pub(crate) async fn serve(mut incoming: Incoming, doors: Doors, bundles: mpsc::Sender<LinkStream>) {
+pub(crate) async fn serve(
+    mut incoming: Incoming,
+    doors: Doors,
+    bundles: mpsc::Sender<LinkStream>,
+    pulse: Pulse,
+) {
     let tasks = TaskTracker::new();
     while let Some((header, stream)) = incoming.next().await {
         match opening(&header) {
             Some(StreamOpen::Egress) => {
                 let door = Arc::clone(&doors.egress);
+                let stream = Pulsing { stream, pulse: pulse.clone() };
                 tasks.spawn(async move { door.serve(stream).await });
+            }
+            Some(StreamOpen::ShellEgress) => {
+                let door = Arc::clone(&doors.egress);
+                tasks.spawn(async move { door.serve_at(stream, Principal::Shell).await });
             }
             Some(StreamOpen::Model) => {
                 if let Some(model) = &doors.model {
                     let model = Arc::clone(model);
+                    let stream = Pulsing { stream, pulse: pulse.clone() };
                     tasks.spawn(async move { model.serve(stream).await });
                 }
             }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cofferdam_broker::BrokerLog;
-use cofferdam_ledger::{Appended, Item, LedgerError, Store};
+use cofferdam_ledger::{Appended, Applied, Item, LedgerError, Store};
 use cofferdam_run::fact::{Fact, StopCause};
-use cofferdam_run::{RunId, TimestampMs};
+use cofferdam_run::{RunEvent, RunId, TimestampMs};
 use cofferdam_wire::OutputStream;
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,6 +25,7 @@ const MAX_BATCH: usize = 256;
 enum Message {
     Fact(TimestampMs, Box<Fact>),
     Output(TimestampMs, OutputStream, String),
+    Move(TimestampMs, Box<RunEvent>),
     Flush(oneshot::Sender<Option<String>>),
 }
 
@@ -66,6 +67,12 @@ impl Facts {
     pub(crate) async fn host(&self, fact: Fact) {
         // The writer lives as long as any queue end; a closed queue means the runtime is going down.
         let _ = self.queue.send(Message::Fact(self.clock.now(), Box::new(fact))).await;
+    }
+
+    /// Moves the run on, after everything that is queued already. Waits for room in the queue, never
+    /// for the disk: a locked ledger must not hold up a stop.
+    pub(crate) async fn transition(&self, event: RunEvent) {
+        let _ = self.queue.send(Message::Move(self.clock.now(), Box::new(event))).await;
     }
 
     /// Relays a piece of output.
@@ -141,6 +148,10 @@ impl Writer {
                         };
                         items.push((at, Item::Output { stream, bytes: text.into_bytes() }));
                     }
+                    Message::Move(at, event) => {
+                        self.write(std::mem::take(&mut items)).await;
+                        self.step(at, *event).await;
+                    }
                     Message::Flush(reply) => {
                         self.write(std::mem::take(&mut items)).await;
                         // Nobody waiting any more is no fault.
@@ -149,6 +160,21 @@ impl Writer {
                 }
             }
             self.write(items).await;
+        }
+    }
+
+    /// What cannot be moved any more (a terminal run, a lost lease) is told by the ledger at settling;
+    /// until then the facts go on.
+    async fn step(&self, at: TimestampMs, event: RunEvent) {
+        let name = event.name();
+        match self.ledger.apply(&self.run, Some(self.epoch), event, at).await {
+            Ok(Applied::Done { .. }) => {}
+            Ok(other) => {
+                tracing::warn!(run = %self.run, event = name, result = ?other, "transition not made")
+            }
+            Err(error) => {
+                tracing::error!(run = %self.run, event = name, error = %error, "transition not stored")
+            }
         }
     }
 

@@ -12,19 +12,30 @@ pub mod engines;
 mod environment;
 pub mod error;
 mod facts;
+mod give_up;
 pub mod host;
 mod monitor;
 mod objects;
+mod owner;
 pub mod paths;
 pub mod progress;
+mod pulse;
 pub mod reconcile;
 mod session;
+mod stops;
 pub mod supervise;
+#[cfg(test)]
+mod testing;
 pub mod text;
-mod watch;
+mod wall;
+#[cfg(test)]
+mod wall_tests;
+pub mod watch;
+pub mod wish;
 mod windup;
 
-pub use arm::{Armed, RunRequest};
+pub use arm::{Armed, Checked, RunRequest, reach};
+pub use doors::gatewayed;
 pub use error::HostError;
 pub use host::{Host, HostOptions};
 pub use progress::{Progress, Silent, Watcher};

@@ -44,7 +44,25 @@ impl Paths {
     /// Work that could not be fetched and was kept.
     #[must_use]
     pub fn salvage(&self, id: &RunId) -> PathBuf {
-        self.data.join("salvage").join(id.as_str())
+        self.salvage_dir().join(id.as_str())
+    }
+
+    /// Parent of what is only waiting to be removed.
+    #[must_use]
+    pub fn trash_dir(&self) -> PathBuf {
+        self.data.join("trash")
+    }
+
+    /// A run's work directory that is only waiting to be removed.
+    #[must_use]
+    pub fn trash(&self, id: &RunId) -> PathBuf {
+        self.trash_dir().join(id.as_str())
+    }
+
+    /// Parent of all work that could not be fetched and was kept.
+    #[must_use]
+    pub fn salvage_dir(&self) -> PathBuf {
+        self.data.join("salvage")
     }
 
     /// State of engines: image locks and the like.
@@ -95,6 +113,12 @@ impl RunPaths {
     #[must_use]
     pub fn guest_log(&self) -> PathBuf {
         self.dir.join("guest.log")
+    }
+
+    /// Names the process that armed the run.
+    #[must_use]
+    pub fn armed_by(&self) -> PathBuf {
+        self.dir.join("armed-by")
     }
 
     /// The planted secret.

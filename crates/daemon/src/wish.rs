@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use cofferdam_broker::Secret;
+use cofferdam_run::spec::{AgentSpec, Mode, RunSpec, ShellNetwork, ShellSeparation};
 use cofferdam_run::EngineKind;
-use cofferdam_run::spec::{AgentSpec, Mode, RunSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,9 @@ pub struct RunWish {
     /// Wall clock, such as `90m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_clock: Option<String>,
+    /// Longest silence of a working agent, such as `30m`, or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence: Option<String>,
     /// Model tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
@@ -67,6 +70,12 @@ pub struct RunWish {
     /// Cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<f64>,
+    /// What the commands of the built-in agent may reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shell_network: Option<ShellNetwork>,
+    /// A run in which agent and shell cannot be kept apart is refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub require_shell_separation: bool,
     /// Posture layers that may be missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accept_degraded: Vec<String>,
@@ -85,7 +94,10 @@ impl RunWish {
         macro_rules! take {
             ($($field:ident),*) => { $( if self.$field.is_some() { run.$field.clone_from(&self.$field); } )* };
         }
-        take!(engine, model, wall_clock, tokens, money, max_steps, memory, pids, cpus);
+        take!(engine, model, wall_clock, silence, tokens, money, max_steps, memory, pids, cpus, shell_network);
+        if self.require_shell_separation {
+            run.shell_separation = config::SeparationWish::Required;
+        }
         run.accept_degraded.extend(self.accept_degraded.iter().cloned());
         config.egress.allow.extend(self.allow.iter().cloned());
         config.egress.deny.extend(self.deny.iter().cloned());
@@ -107,7 +119,7 @@ impl RunWish {
         let budgets = config.budgets()?;
         let model = model(&config, &agent, env)?;
         let key = model.as_ref().map(|m| key(m, env)).transpose()?.flatten();
-        let values = self.values(env)?;
+        let values = values(&self.env, env)?;
         let spec = RunSpec {
             task: self.task.clone().unwrap_or_default(),
             mode: Mode::Unattended,
@@ -123,13 +135,15 @@ impl RunWish {
             env_names: self.env.clone(),
             // What follows is the host's to say: arming fills it in.
             gateway_opened: Vec::new(),
-            shell: Default::default(),
+            shell: config.shell(),
             services: Vec::new(),
             egress_test: false,
             model: model.as_ref().map(|m| m.spec.clone()),
         };
         let local_provider = model.as_ref().is_some_and(|m| m.provider.local);
-        Ok(RunRequest { spec, key, local_provider, env: values })
+        let require_shell_separation =
+            config.run.shell_separation == config::SeparationWish::Required;
+        Ok(RunRequest { spec, key, local_provider, require_shell_separation, env: values })
     }
 
     fn agent(&self, config: &Config) -> Result<AgentSpec, HostError> {
@@ -141,15 +155,39 @@ impl RunWish {
         }
         Ok(AgentSpec::Builtin { max_steps: config.run.max_steps.unwrap_or(DEFAULT_STEPS) })
     }
+}
 
-    fn values(&self, env: Lookup<'_>) -> Result<BTreeMap<String, String>, HostError> {
-        let value = |name: &String| {
-            env(name)
-                .map(|value| (name.clone(), value))
-                .ok_or_else(|| HostError::NoVariable(name.clone()))
-        };
-        self.env.iter().map(value).collect()
+/// The request of a specification that was decided and stored before: nothing is decided anew, only
+/// the values that are never stored are looked up again.
+///
+/// # Errors
+/// A value that is missing, with the way out; or the provider is not configured any more.
+pub fn request_of(
+    spec: RunSpec,
+    config: &Config,
+    env: Lookup<'_>,
+) -> Result<RunRequest, HostError> {
+    let mut key = None;
+    let mut local_provider = false;
+    if let Some(model) = &spec.model {
+        let wish = format!("{}/{}", model.provider, model.model);
+        let resolved = config::resolve_model(&config.providers, Some(&wish), &|_| true)?;
+        local_provider = resolved.provider.local;
+        key = self::key(&resolved, env)?;
     }
+    let env = values(&spec.env_names, env)?;
+    // What was promised when it was stored is demanded now.
+    let require_shell_separation = spec.shell.separation == ShellSeparation::Enforced;
+    Ok(RunRequest { spec, key, local_provider, require_shell_separation, env })
+}
+
+fn values(names: &[String], env: Lookup<'_>) -> Result<BTreeMap<String, String>, HostError> {
+    let value = |name: &String| {
+        env(name)
+            .map(|value| (name.clone(), value))
+            .ok_or_else(|| HostError::NoVariable(name.clone()))
+    };
+    names.iter().map(value).collect()
 }
 
 /// The built-in agent needs a model; a command gets one only when one is named.
@@ -176,3 +214,4 @@ fn key(model: &ResolvedModel, env: Lookup<'_>) -> Result<Option<Secret>, HostErr
         }),
     }
 }
+

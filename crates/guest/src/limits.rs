@@ -9,11 +9,28 @@ pub(crate) const PROXY_CONNECTIONS: usize = 128;
 pub(crate) const MODEL_CONNECTIONS: usize = 48;
 
 /// Bytes copied at a time between a door and its stream, per direction.
-pub(crate) const DOOR_BUFFER: usize = 32 << 10;
+pub(crate) const DOOR_BUFFER: usize = 128 << 10;
+
+/// Bytes that the kernel holds in each of the link's two pipes. Past them the writer waits.
+pub(crate) const PIPE_BYTES: usize = 1 << 20;
 
 /// How long a connection is kept after the host has ended its half: time for the agent to end its
 /// own. Then it is cut, so that forgotten connections do not fill the door.
 pub(crate) const AFTER_ANSWER: Duration = Duration::from_secs(30);
+
+/// How long the door may take to answer the wall test. Then it counts as no answer, which stops the
+/// run.
+pub(crate) const WALL_DOOR: Duration = Duration::from_secs(5);
+
+/// How long the wall test waits for answers from outside where there is a way out at all. Where there
+/// is none nothing is waited for.
+pub(crate) const WALL_OUTSIDE: Duration = Duration::from_millis(300);
+
+/// Open ways that the wall test names. Further ones are dropped: one is enough.
+pub(crate) const WALL_OPEN: usize = 32;
+
+/// Resolvers of `/etc/resolv.conf` that the wall test tries. Further ones are not tried.
+pub(crate) const WALL_RESOLVERS: usize = 8;
 
 /// Bytes read at a time from the agent's output. Decoded and escaped it stays far under a frame.
 pub(crate) const OUTPUT_CHUNK: usize = 16 << 10;
@@ -38,11 +55,14 @@ pub(crate) const MESSAGE_CHARS: usize = 2_000;
 pub(crate) const UP_QUEUE: usize = 64;
 
 /// How long the agent has between SIGTERM and SIGKILL.
-pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const TERM_GRACE: Duration = Duration::from_millis(1_500);
 
 /// The same once the host is gone: an engine may end everything a few seconds later, and the work is
 /// still to be committed.
 pub(crate) const TERM_GRACE_GONE: Duration = Duration::from_secs(1);
+
+/// How long the shell host may take to say that it serves the agent. Then the run fails.
+pub(crate) const MEET_SHELL_HOST: Duration = Duration::from_secs(10);
 
 /// How long the output of a dead agent is still read. Then it is cut off.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);

@@ -21,6 +21,10 @@ pub struct Budgets {
     /// wall clock alone.
     #[serde(default)]
     pub cpu_ms: Option<u64>,
+    /// Longest time in which nothing is heard of a working agent (no output, no message, no byte
+    /// through a door), milliseconds; `None`: bounded by the wall clock alone.
+    #[serde(default)]
+    pub silence_ms: Option<u64>,
     /// Bytes of agent output kept and relayed; past it the output is cut, loudly, and the run goes on.
     pub output_bytes: u64,
 }
@@ -34,6 +38,7 @@ impl Default for Budgets {
             model_calls: 2_000,
             egress_bytes_out: 256 << 20,
             cpu_ms: None,
+            silence_ms: None,
             output_bytes: 16 << 20,
         }
     }

@@ -23,5 +23,5 @@ pub use engine::{
 };
 pub use error::SandboxError;
 pub use posture::evaluate;
-pub use tree::WALK_DEPTH;
+pub use tree::{WALK_DEPTH, remove as remove_tree};
 pub use volume::{Stop, WorkUse};

@@ -24,7 +24,10 @@ pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Removes `path` and everything below it. Nothing happens when it does not exist.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// What the file system says; part of the tree may be gone then.
+pub fn remove(path: &Path) -> io::Result<()> {
     let top = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),

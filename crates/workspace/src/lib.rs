@@ -14,6 +14,8 @@ mod bundle;
 mod checkout;
 mod diff;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod import;
 mod locate;
 mod note;
@@ -23,6 +25,7 @@ mod risk;
 mod scratch;
 mod snapshot;
 mod stage;
+mod stale;
 
 pub use apply::{Applied, ApplyError, ApplyRequest, apply};
 pub use bundle::{MAX_BUNDLE_HEADER_BYTES, MAX_BUNDLE_REFS};
@@ -34,12 +37,13 @@ pub use error::WorkspaceError;
 pub use import::{
     ImportError, ImportReason, ImportRequest, Imported, MAX_IMPORT_BLOB_BYTES,
     MAX_IMPORT_BUNDLE_BYTES, MAX_IMPORT_COMMITS, MAX_IMPORT_INFLATED_BYTES, MAX_IMPORT_OBJECTS,
-    MAX_SUBJECT_CHARS, MAX_SUBJECTS, SideRef, import, is_part_of_base,
+    MAX_SUBJECT_CHARS, MAX_SUBJECTS, SideRef, import, imported, is_part_of_base,
 };
 pub use note::SnapshotNote;
 pub use paths::PathFault;
 pub use risk::Risk;
 pub use snapshot::{BUNDLE_REF, Snapshot};
+pub use stale::{STALE_LOCK_AGE, stale};
 
 use cofferdam_run::RunId;
 

@@ -77,6 +77,11 @@ impl ScratchDir {
     }
 }
 
+/// True for a directory of ours whose owner is gone.
+pub(crate) fn is_abandoned(place: &Path) -> bool {
+    crate::stale::is_free(&place.join(ALIVE))
+}
+
 /// File in each directory that its owner keeps locked.
 const ALIVE: &str = "alive";
 

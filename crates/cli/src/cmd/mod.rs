@@ -12,3 +12,4 @@ pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod show;
+pub(crate) mod sweep;

@@ -29,6 +29,11 @@ pub(crate) async fn run(app: &App, args: RunArgs) -> Result<ExitCode, CliError> 
     let config = with_arguments(app.config()?, &args)?;
     let request = request(&config, &args)?;
     let host = app.host().await?;
+    // What a killed process left comes first: its work is saved before new work is taken.
+    let before = host.reconcile().await?;
+    for run in &before.settled {
+        app.out.note(&format!("run {run} had lost its process and is settled: cofferdam show {run}"));
+    }
     let armed = host.arm(request).await?;
     let cancel = CancellationToken::new();
     let signals = tokio::spawn(cancel_on_signal(cancel.clone(), app.out));
@@ -81,7 +86,11 @@ fn with_arguments(mut config: Config, args: &RunArgs) -> Result<Config, CliError
     macro_rules! take {
         ($($field:ident),*) => { $( if let Some(value) = &args.$field { run.$field = Some(value.clone()); } )* };
     }
-    take!(model, wall_clock, tokens, money, max_steps, memory, pids, cpus, cpu_time, work_size, work_files);
+    take!(model, wall_clock, silence, tokens, money, max_steps, memory, pids, cpus, cpu_time, work_size, work_files);
+    run.shell_network = args.shell_network.map(Into::into).or(run.shell_network);
+    if args.require_shell_separation {
+        run.shell_separation = config::SeparationWish::Required;
+    }
     run.accept_degraded.extend(args.accept_degraded.iter().cloned());
     config.egress.allow.extend(args.allow.iter().cloned());
     config.egress.deny.extend(args.deny.iter().cloned());
@@ -135,13 +144,15 @@ fn request(config: &Config, args: &RunArgs) -> Result<RunRequest, CliError> {
         env_names: args.env.clone(),
         gateway_opened: Vec::new(),
         // What follows is the host's to say: arming fills it in.
-        shell: Default::default(),
+        shell: config.shell(),
         services: Vec::new(),
         egress_test: false,
         model: model.as_ref().map(|m| m.spec.clone()),
     };
     let local_provider = model.as_ref().is_some_and(|m| m.provider.local);
-    Ok(RunRequest { spec, key, local_provider, env: values })
+    let require_shell_separation =
+            config.run.shell_separation == config::SeparationWish::Required;
+        Ok(RunRequest { spec, key, local_provider, require_shell_separation, env: values })
 }
 
 /// The built-in agent needs a model; a command gets one only when one is named.

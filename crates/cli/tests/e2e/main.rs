@@ -10,9 +10,14 @@
     reason = "tests start processes, read the environment, and fail by panicking"
 )]
 
+mod engine_faults;
+mod host_faults;
+mod limits;
 mod lossless;
 mod promises;
 mod refusals;
 mod sealed;
+mod shell;
 mod stops;
 mod support;
+mod wall;

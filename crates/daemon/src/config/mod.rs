@@ -12,7 +12,7 @@ use cofferdam_broker::gateway::{GatewayPolicy, Prices};
 use cofferdam_policy::{EgressPolicy, Services};
 use cofferdam_run::EngineKind;
 use cofferdam_run::posture::Layer;
-use cofferdam_run::spec::Resources;
+use cofferdam_run::spec::{Resources, ShellNetwork, ShellSpec};
 use serde::Deserialize;
 
 pub use providers::{Provider, ResolvedModel, builtin_providers, resolve_model};
@@ -120,8 +120,26 @@ pub struct RunSection {
     pub cpu_time: Option<String>,
     /// Space of the host's disk that no run may use up, such as `1GiB`.
     pub disk_floor: Option<String>,
+    /// Longest silence of a working agent, such as `30m`, or `off`.
+    pub silence: Option<String>,
+    /// What the commands of the built-in agent may reach: `rules` (the default) or `off`.
+    pub shell_network: Option<ShellNetwork>,
+    /// `preferred` (the default) or `required`: whether a run starts where agent and shell cannot be
+    /// kept apart.
+    pub shell_separation: SeparationWish,
     /// Layers that may be missing.
     pub accept_degraded: Vec<String>,
+}
+
+/// Whether agent and shell have to be kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SeparationWish {
+    /// Where it can be done; elsewhere it is recorded as advisory.
+    #[default]
+    Preferred,
+    /// A run in which it cannot be done is refused.
+    Required,
 }
 
 /// `[egress]`.
@@ -351,6 +369,10 @@ impl Config {
         if let Some(text) = &self.run.cpu_time {
             budgets.cpu_ms = Some(cpu_time("run.cpu_time", text)?);
         }
+        budgets.silence_ms = match self.run.silence.as_deref() {
+            None => Some(DEFAULT_SILENCE_MS),
+            Some(text) => silence("run.silence", text)?,
+        };
         if let Some(text) = &self.run.egress_bytes_out {
             budgets.egress_bytes_out = bytes("run.egress_bytes_out", text, 0)?;
         }
@@ -366,6 +388,15 @@ impl Config {
     /// No size.
     pub fn disk_floor(&self) -> Result<Option<u64>, ConfigError> {
         self.run.disk_floor.as_deref().map(|text| bytes("run.disk_floor", text, 0)).transpose()
+    }
+
+    /// What the shell may reach. How far it is kept from the agent is for arming to say.
+    #[must_use]
+    pub fn shell(&self) -> ShellSpec {
+        ShellSpec {
+            network: self.run.shell_network.unwrap_or_default(),
+            ..ShellSpec::default()
+        }
     }
 
     /// How long salvaged work is kept, milliseconds.
@@ -388,6 +419,25 @@ pub fn wall_clock(key: &str, text: &str) -> Result<u64, ConfigError> {
         return Err(ConfigError::value(key, "use 1s to 24h"));
     }
     Ok(ms)
+}
+
+/// How long a working agent may be silent when nothing is configured, milliseconds. Generous: no
+/// command of the built-in agent may take longer than half of it.
+pub const DEFAULT_SILENCE_MS: u64 = 60 * 60 * 1000;
+
+/// Longest silence of a working agent; `None` for `off`.
+///
+/// # Errors
+/// No duration, or less than a second.
+pub fn silence(key: &str, text: &str) -> Result<Option<u64>, ConfigError> {
+    if text.trim() == "off" {
+        return Ok(None);
+    }
+    let ms = parse_duration_ms(text).map_err(|m| ConfigError::value(key, m))?;
+    if ms < 1_000 {
+        return Err(ConfigError::value(key, "must be at least 1s, or `off`"));
+    }
+    Ok(Some(ms))
 }
 
 /// Bytes that the work volume may take.
@@ -499,6 +549,7 @@ mod tests {
             ("[run]\nwork_size = \"1KiB\"", "run.work_size"),
             ("[run]\nwork_files = 3", "run.work_files"),
             ("[run]\ncpu_time = \"3ms\"", "run.cpu_time"),
+            ("[run]\nsilence = \"0s\"", "run.silence"),
             ("[run]\ndisk_floor = \"much\"", "run.disk_floor"),
             ("[retention]\nsalvage = \"soon\"", "retention.salvage"),
             ("[run]\naccept_degraded = [\"memory_limits\"]", "accept_degraded"),

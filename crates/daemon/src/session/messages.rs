@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::bundle::{receive_bundle, send_bundle};
 use super::{
-    COLLECT_LIMIT, HELLO_LIMIT, IMPORT_LIMIT, Phase, PostureCheck, STOP_LIMIT, Session, Stages,
+    COLLECT_LIMIT, HANDOVER_LIMIT, HELLO_LIMIT, IMPORT_LIMIT, Phase, PostureCheck, Session, Stages,
 };
 use crate::progress::Progress;
 use crate::text;
@@ -29,9 +29,18 @@ impl Session<'_> {
         posture: &dyn PostureCheck,
         stages: &mut dyn Stages,
     ) {
+        self.plan.pulse.beat();
         match (self.phase, message) {
             (Phase::Hello, Up::Hello { protocol, version: _, probe }) => {
                 self.hello(protocol, *probe, link, posture, stages).await;
+            }
+            (Phase::Importing, Up::WallTested { tunnel, plain, open }) => {
+                self.wall_tested(tunnel, plain, &open, stages).await;
+            }
+            (Phase::Importing, Up::WorkspaceReady { .. }) if self.plan.wall.is_some() => {
+                let detail = "the guest did not try it".to_owned();
+                self.record_stop(StopCause::EgressOpen { detail }, stages).await;
+                self.phase = Phase::Over;
             }
             (Phase::Importing, Up::WorkspaceReady { head }) => {
                 self.plan.facts.host(Fact::WorkspaceIn { head_claim: head.clone() }).await;
@@ -47,6 +56,7 @@ impl Session<'_> {
                 self.plan.facts.host(Fact::AgentStarted { program: program.clone() }).await;
                 self.plan.watcher.tell(Progress::AgentStarted { program });
                 self.end.agent_started = true;
+                self.plan.pulse.start();
                 stages.agent_started().await;
                 self.phase = Phase::Working;
                 if self.end.stop.is_none() {
@@ -141,10 +151,39 @@ impl Session<'_> {
         }
     }
 
+    async fn wall_tested(
+        &mut self,
+        tunnel: Option<u16>,
+        plain: Option<u16>,
+        open: &[String],
+        stages: &mut dyn Stages,
+    ) {
+        let Some(wall) = self.plan.wall.take() else {
+            return self.protocol("the wall was tested twice", stages).await;
+        };
+        let (fact, fault) = wall.end(tunnel, plain, open);
+        self.plan.facts.host(fact).await;
+        if let Some(cause) = fault {
+            self.record_stop(cause, stages).await;
+            self.phase = Phase::Over;
+        }
+    }
+
     async fn output(&mut self, stream: OutputStream, text: String) {
         match stream {
             OutputStream::Stdout => self.stdout_scan.feed(text.as_bytes()),
             OutputStream::Stderr => self.stderr_scan.feed(text.as_bytes()),
+        }
+        let (name, scan) = match stream {
+            OutputStream::Stdout => ("stdout", &self.stdout_scan),
+            OutputStream::Stderr => ("stderr", &self.stderr_scan),
+        };
+        // At once: a session that is dropped has told already what it found.
+        if let Some(what) = scan.found() {
+            let leak = format!("agent output, {name} ({what})");
+            if !self.end.leaks.contains(&leak) {
+                self.end.leaks.push(leak);
+            }
         }
         let size = text.len() as u64;
         // The guest cuts at the same bound; a guest that does not is cut here.
@@ -179,6 +218,7 @@ impl Session<'_> {
     }
 
     async fn agent_ended(&mut self, mut end: AgentEnd, stages: &mut dyn Stages) {
+        self.plan.pulse.rest();
         self.look_for_secrets(&end.report, "the agent's report");
         end.report = text::block(&text::cut(&self.plan.needles.redact(&end.report), 8_000));
         self.plan
@@ -213,7 +253,7 @@ impl Session<'_> {
                     tokio::select! {
                         done = tokio::time::timeout_at(*until, &mut received) => break done,
                         Some(cause) = stops.recv(), if wish.is_none() => {
-                            *until = Instant::now() + STOP_LIMIT;
+                            *until = Instant::now() + HANDOVER_LIMIT;
                             wish = Some(cause);
                         }
                     }

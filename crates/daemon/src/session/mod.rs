@@ -23,7 +23,9 @@ use crate::canary::Needles;
 use crate::doors::{self, Doors};
 use crate::facts::Facts;
 use crate::progress::{Progress, Watcher};
+use crate::pulse::Pulse;
 use crate::text;
+use crate::wall::Wall;
 
 /// From the start of the sandbox to the guest's first word.
 pub(crate) const HELLO_LIMIT: Duration = Duration::from_secs(20);
@@ -31,8 +33,11 @@ pub(crate) const HELLO_LIMIT: Duration = Duration::from_secs(20);
 pub(crate) const IMPORT_LIMIT: Duration = Duration::from_secs(600);
 /// From the agent's end to the last byte of the result.
 pub(crate) const COLLECT_LIMIT: Duration = Duration::from_secs(600);
-/// The same after a stop: what cannot be brought out by then is salvaged from outside.
-pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// From a stop to the last byte of the result: what is not out by then is saved from outside, after
+/// everything in the sandbox was killed.
+pub(crate) const HANDOVER_LIMIT: Duration = Duration::from_secs(6);
+/// What the session itself gets to notice that. Past it the session is dropped wherever it waits.
+pub(crate) const HANDOVER_SLACK: Duration = Duration::from_millis(500);
 
 /// What the session needs besides the link.
 pub(crate) struct Plan<'a> {
@@ -46,6 +51,10 @@ pub(crate) struct Plan<'a> {
     pub(crate) needles: &'a Needles,
     pub(crate) facts: Facts,
     pub(crate) watcher: &'a dyn Watcher,
+    /// Signs of life of the agent.
+    pub(crate) pulse: Pulse,
+    /// The wall test, until it is over. The agent does not start before.
+    pub(crate) wall: Option<Wall>,
 }
 
 /// Judges the posture: the layers as evaluated, and the first required one that does not hold.
@@ -102,7 +111,8 @@ struct Session<'a> {
     until: Instant,
     down: FrameWriter<Down, WriteHalf<LinkStream>>,
     bundles: mpsc::Receiver<LinkStream>,
-    end: End,
+    /// Lies with the caller: what was learned so far outlives a session that is dropped.
+    end: &'a mut End,
     output_left: u64,
     planned: bool,
     stdout_scan: crate::canary::Scan<'a>,
@@ -118,17 +128,23 @@ pub(crate) async fn run<'a>(
     doors: &Doors,
     plan: Plan<'a>,
     posture: &dyn PostureCheck,
+    end: &'a mut End,
     stages: &mut dyn Stages,
     stops: &'a mut mpsc::Receiver<StopCause>,
-) -> End {
+) {
     let until = Instant::now() + HELLO_LIMIT;
     let (mut up, down) = match tokio::time::timeout_at(until, control(&mut incoming)).await {
         Ok(Some(control)) => control,
-        Ok(None) => return stopped(&plan.facts, plan.watcher, StopCause::LinkLost).await,
-        Err(_) => return stopped(&plan.facts, plan.watcher, StopCause::NoHello).await,
+        Ok(None) => return stopped(&plan, StopCause::LinkLost, end, stages).await,
+        Err(_) => return stopped(&plan, StopCause::NoHello, end, stages).await,
     };
     let (bundle_sender, bundles) = mpsc::channel(1);
-    let serving = tokio::spawn(doors::serve(incoming, doors.clone(), bundle_sender));
+    let serving = tokio::spawn(doors::serve(
+        incoming,
+        doors.clone(),
+        bundle_sender,
+        plan.pulse.clone(),
+    ));
     let output_left = plan.output_bytes;
     let mut session = Session {
         stdout_scan: plan.needles.scan(),
@@ -138,7 +154,7 @@ pub(crate) async fn run<'a>(
         until,
         down,
         bundles,
-        end: End::default(),
+        end,
         output_left,
         planned: false,
         stops,
@@ -158,14 +174,8 @@ pub(crate) async fn run<'a>(
             },
         }
     }
-    for (name, scan) in [("stdout", &session.stdout_scan), ("stderr", &session.stderr_scan)] {
-        if let Some(what) = scan.found() {
-            session.end.leaks.push(format!("agent output, {name} ({what})"));
-        }
-    }
     doors.cut();
     serving.abort();
-    session.end
 }
 
 async fn control(incoming: &mut Incoming) -> Option<Control> {
@@ -179,10 +189,11 @@ async fn control(incoming: &mut Incoming) -> Option<Control> {
     }
 }
 
-async fn stopped(facts: &Facts, watcher: &dyn Watcher, cause: StopCause) -> End {
-    facts.host(Fact::Stopped { cause: cause.clone() }).await;
-    watcher.tell(Progress::Stopping { cause: cause.clone() });
-    End { stop: Some(cause), ..End::default() }
+async fn stopped(plan: &Plan<'_>, cause: StopCause, end: &mut End, stages: &mut dyn Stages) {
+    plan.facts.host(Fact::Stopped { cause: cause.clone() }).await;
+    plan.watcher.tell(Progress::Stopping { cause: cause.clone() });
+    stages.stopping(&cause).await;
+    end.stop = Some(cause);
 }
 
 impl Session<'_> {
@@ -208,7 +219,7 @@ impl Session<'_> {
     async fn stop(&mut self, cause: StopCause, stages: &mut dyn Stages) {
         let reason = format!("{cause:?}");
         self.record_stop(cause, stages).await;
-        self.until = Instant::now() + STOP_LIMIT;
+        self.until = Instant::now() + HANDOVER_LIMIT;
         if matches!(self.phase, Phase::Hello | Phase::Importing) {
             // Nothing has been made yet: there is nothing to collect.
             self.phase = Phase::Over;

@@ -11,15 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cofferdam_broker::RunToken;
-use cofferdam_ledger::Applied;
 use cofferdam_link::Link;
 use cofferdam_run::fact::{Fact, StopCause};
 use cofferdam_run::posture::LayerReport;
-use cofferdam_run::spec::{AgentSpec, RunSpec};
+use cofferdam_run::spec::{AgentSpec, RunSpec, ShellSeparation};
 use cofferdam_run::{Record, RunEvent, RunId};
 use cofferdam_sandbox::spec::Hardening;
-use cofferdam_sandbox::{Control, Running, SandboxSpec};
+use cofferdam_sandbox::{Running, SandboxSpec};
 use cofferdam_workspace::Snapshot;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
@@ -32,11 +30,15 @@ use crate::error::HostError;
 use crate::facts::Facts;
 use crate::host::Host;
 use crate::monitor::{LEASE_TTL_MS, Monitor};
+use crate::owner;
 use crate::paths::{RunPaths, create_private_dir};
 use crate::progress::{Progress, Watcher};
+use crate::pulse::Pulse;
 use crate::session::{self, End, Plan, Stages};
+use crate::stops::{self, FirstStop};
+use crate::wall::Wall;
 use crate::watch::{self, Bounds, Watch};
-use crate::windup::{self, Windup};
+use crate::windup::{self, Windup, teardown};
 use posture::{Required, first_missing};
 use setup::{doors, start_spec};
 
@@ -65,6 +67,12 @@ pub(crate) struct Ctx<'a> {
     pub(crate) paths: RunPaths,
     /// Where whoever wants to end the run says so.
     pub(crate) stops: mpsc::Sender<StopCause>,
+    /// When the first of them came.
+    pub(crate) first_stop: FirstStop,
+    /// Signs of life of the agent.
+    pub(crate) pulse: Pulse,
+    /// The engine's name for the sandbox, once there is one.
+    pub(crate) sandbox: Option<String>,
 }
 
 impl Ctx<'_> {
@@ -73,20 +81,9 @@ impl Ctx<'_> {
         Bounds::of(&self.spec, self.host.config.disk_floor().ok().flatten())
     }
 
-    /// Moves the run on. What cannot be moved any more (a terminal run, a lost lease) is told by the
-    /// ledger at settling; until then the facts go on.
+    /// Moves the run on; see [`Facts::transition`].
     pub(crate) async fn apply(&self, event: RunEvent) {
-        let name = event.name();
-        match self.host.ledger.apply(&self.id, Some(self.epoch), event, self.host.clock.now()).await
-        {
-            Ok(Applied::Done { .. }) => {}
-            Ok(other) => {
-                tracing::warn!(run = %self.id, event = name, result = ?other, "transition not made")
-            }
-            Err(error) => {
-                tracing::error!(run = %self.id, event = name, error = %error, "transition not stored")
-            }
-        }
+        self.facts.transition(event).await;
     }
 
     /// Records and applies a stop that the session did not record itself.
@@ -126,20 +123,23 @@ impl Host {
     /// Only what keeps a verdict from being stored: everything else is in the record.
     pub async fn supervise(
         &self,
-        armed: Armed,
+        mut armed: Armed,
         watcher: Arc<dyn Watcher>,
         cancel: CancellationToken,
     ) -> Result<RunReport, HostError> {
         let id = armed.id.clone();
-        let owner = format!("process {}", std::process::id());
-        let lease = self
-            .ledger
-            .claim(&id, &owner, self.clock.now(), LEASE_TTL_MS)
-            .await?
-            .ok_or_else(|| HostError::TakenOver(id.clone()))?;
+        let lease = match armed.lease.take() {
+            Some(lease) => lease,
+            None => self
+                .ledger
+                .claim(&id, &owner::me(), self.clock.now(), LEASE_TTL_MS)
+                .await?
+                .ok_or_else(|| HostError::TakenOver(id.clone()))?,
+        };
         let paths = self.paths.run(&id);
         create_private_dir(paths.dir()).map_err(|e| HostError::io("create", paths.dir(), e))?;
-        let (stop_sender, mut stops) = mpsc::channel(16);
+        let (stop_sender, mut stops, first_stop) = stops::channel();
+        let pulse = Pulse::new();
         let facts = Facts::start(
             Arc::clone(&self.ledger),
             id.clone(),
@@ -156,6 +156,9 @@ impl Host {
                 run: id.clone(),
                 epoch: lease.epoch,
                 deadline: Instant::now() + Duration::from_millis(spec.budgets.wall_clock_ms),
+                silence: spec.budgets.silence_ms.map(Duration::from_millis),
+                pulse: pulse.clone(),
+                facts: facts.clone(),
                 stops: stop_sender.clone(),
                 cancel,
             }
@@ -178,6 +181,9 @@ impl Host {
             paths,
             spec: spec.clone(),
             stops: stop_sender,
+            first_stop,
+            pulse,
+            sandbox: None,
         };
         ctx.facts.host(Fact::Armed { version: env!("CARGO_PKG_VERSION").to_owned(), spec }).await;
         let windup = run(&mut ctx, &armed, &mut stops).await;
@@ -222,6 +228,7 @@ async fn run(ctx: &mut Ctx<'_>, armed: &Armed, stops: &mut mpsc::Receiver<StopCa
         guest_binary: armed.guest_binary.clone(),
         run_dir: ctx.paths.dir().to_path_buf(),
         root: ctx.host.engines.root(ctx.spec.engine),
+        shell_host: ctx.spec.shell.separation == ShellSeparation::Enforced,
     };
     let prepared = unless_stopped(stops, async {
         armed.engine.prepare(&sandbox_spec).await.map_err(|e| host_error(e.code(), &e))
@@ -233,8 +240,8 @@ async fn run(ctx: &mut Ctx<'_>, armed: &Armed, stops: &mut mpsc::Receiver<StopCa
             return Windup { snapshot: Some(snapshot), sweep: true, ..Windup::default() };
         }
     };
-    // Identity first: a crash from here on finds the sandbox by it.
     let evidence = prepared.evidence().clone();
+    ctx.sandbox = Some(prepared.identity().to_owned());
     ctx.apply(RunEvent::SandboxIdentified { sandbox: prepared.identity().to_owned() }).await;
     ctx.facts
         .host(Fact::SandboxPrepared {
@@ -249,13 +256,22 @@ async fn run(ctx: &mut Ctx<'_>, armed: &Armed, stops: &mut mpsc::Receiver<StopCa
         .await;
     if let Some(cause) = first_missing(&ctx.spec, &evidence.read_back) {
         ctx.stop(cause).await;
-        let torn = prepared.teardown().await;
+        let torn =
+            teardown::bounded(&ctx.host.instance, &armed.engine, prepared.teardown()).await;
         return Windup { snapshot: Some(snapshot), torn: Some(torn), ..Windup::default() };
     }
-    let running = match prepared.start().await {
+    // Identity first: a crash from here on finds the sandbox by it.
+    let facts = ctx.facts.clone();
+    let started = unless_stopped(stops, async {
+        if let Some(detail) = facts.flush().await {
+            return Err(StopCause::HostError { detail });
+        }
+        prepared.start().await.map_err(|e| host_error(e.code(), &e))
+    });
+    let running = match started.await {
         Ok(running) => running,
-        Err(error) => {
-            ctx.stop(host_error(error.code(), &error)).await;
+        Err(cause) => {
+            ctx.stop(cause).await;
             return Windup { snapshot: Some(snapshot), sweep: true, ..Windup::default() };
         }
     };
@@ -330,11 +346,11 @@ async fn session(
         ctx.stop(cause).await;
         return windup;
     }
-    let setup = entropy().map(RunToken::from_entropy).and_then(|token| {
-        let doors = doors(ctx, armed, &token)?;
-        Ok((token, doors))
+    let setup = setup::tokens(&ctx.spec).and_then(|tokens| {
+        let doors = doors(ctx, armed, &tokens)?;
+        Ok((tokens, doors))
     });
-    let (token, doors) = match setup {
+    let (tokens, doors) = match setup {
         Ok(setup) => setup,
         Err(error) => {
             ctx.stop(host_error(error.code(), &error)).await;
@@ -361,7 +377,9 @@ async fn session(
             return windup;
         }
     };
-    let start = start_spec(ctx, armed, &snapshot, &token);
+    let mut start = start_spec(ctx, armed, &snapshot, &tokens);
+    let wall = Wall::begin(&armed.wall_target, &doors.egress, tokens.agent().expose());
+    start.wall_test = Some(wall.task());
     let (bundle_in, needles, watcher) =
         (ctx.paths.bundle_in(), ctx.needles.clone(), Arc::clone(&ctx.watcher));
     let spec = ctx.spec.clone();
@@ -377,24 +395,28 @@ async fn session(
         needles: &needles,
         facts: ctx.facts.clone(),
         watcher: watcher.as_ref(),
+        pulse: ctx.pulse.clone(),
+        wall: Some(wall),
     };
     let posture = Required { spec: &spec, read_back, outside: &outside };
     let Some(control) = &mut windup.control else { return windup };
-    let mut watch = Watch::new(&id, ctx.bounds(), ctx.host.paths.data(), ctx.stops.clone());
-    let end: End = tokio::select! {
-        end = session::run(&link, incoming, &doors, plan, &posture, ctx, stops) => end,
+    let mut watch =
+        Watch::new(&id, ctx.bounds(), ctx.host.paths.data(), ctx.stops.clone());
+    let mut end = End::default();
+    let mut overdue = ctx.first_stop.clone();
+    tokio::select! {
+        () = session::run(&link, incoming, &doors, plan, &posture, &mut end, ctx, stops) => {}
         never = watch.run(control) => match never {},
-    };
-    windup.work = watch.last;
-    link.close();
-    if let Some(model) = &doors.model {
-        // Calls that were just cut are still being counted.
-        let settled = tokio::time::timeout(Duration::from_secs(5), model.settled()).await;
-        if settled.is_err() {
-            tracing::warn!(run = %ctx.id, "model calls not settled in time");
+        // Whatever the session waits for, a stop does not wait for it.
+        () = overdue.plus(session::HANDOVER_LIMIT + session::HANDOVER_SLACK) => {
+            tracing::warn!(run = %id, "the session did not end in time after a stop");
         }
-        windup.spend = Some(model.spend());
     }
+    windup.work = watch.last;
+    doors.cut();
+    link.close();
+    ctx.pulse.rest();
+    windup.model = doors.model.clone();
     windup.end = Some(end);
     windup
 }
@@ -407,16 +429,4 @@ async fn keep_log(mut stderr: Box<dyn tokio::io::AsyncRead + Send + Unpin>, plac
     if kept.is_ok_and(|n| n == MAX_GUEST_LOG_BYTES) {
         let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
     }
-}
-
-/// Waits for the sandbox's end within `grace`, then kills it.
-pub(crate) async fn end_sandbox(
-    control: &mut Box<dyn Control>,
-    grace: Duration,
-) -> cofferdam_sandbox::SandboxExit {
-    if let Ok(exit) = tokio::time::timeout(grace, control.wait()).await {
-        return exit;
-    }
-    control.kill().await;
-    tokio::time::timeout(Duration::from_secs(10), control.wait()).await.unwrap_or_default()
 }

@@ -4,7 +4,7 @@
 //! name.
 
 use cofferdam_run::fact::StopCause;
-use cofferdam_run::posture::{Layer, LayerReport, LayerStatus, Probe};
+use cofferdam_run::posture::{LayerReport, LayerStatus, Probe};
 use cofferdam_run::spec::RunSpec;
 
 use crate::session::PostureCheck;
@@ -14,16 +14,6 @@ pub(super) struct Required<'a> {
     pub(super) spec: &'a RunSpec,
     pub(super) read_back: &'a [LayerReport],
     pub(super) outside: &'a [LayerReport],
-}
-
-impl Required<'_> {
-    /// A limit that cannot be seen from inside (no `/sys` there) holds when the host read it back.
-    fn seen_by_host(&self, layer: Layer) -> bool {
-        self.read_back
-            .iter()
-            .chain(self.outside)
-            .any(|r| r.layer == layer && r.status.is_enforced())
-    }
 }
 
 /// The first layer that does not hold and was not accepted by name.
@@ -43,18 +33,13 @@ pub(super) fn first_missing(spec: &RunSpec, layers: &[LayerReport]) -> Option<St
 
 impl PostureCheck for Required<'_> {
     fn check(&self, probe: &Probe) -> (Vec<LayerReport>, Result<(), StopCause>) {
-        let mut layers = cofferdam_sandbox::evaluate(self.spec.engine, &self.spec.resources, probe);
-        for report in &mut layers {
-            let unseen = match report.layer {
-                Layer::MemoryLimit => probe.memory_limit.is_none(),
-                Layer::PidsLimit => probe.pids_limit.is_none(),
-                Layer::CpuLimit => probe.cpu_millis.is_none(),
-                _ => false,
-            };
-            if unseen && self.seen_by_host(report.layer) {
-                report.status = LayerStatus::Enforced;
-            }
-        }
+        let layers = cofferdam_sandbox::posture::judge(
+            self.spec.engine,
+            &self.spec.resources,
+            probe,
+            self.read_back,
+            self.outside,
+        );
         let verdict = first_missing(self.spec, &layers).map_or(Ok(()), Err);
         (layers, verdict)
     }

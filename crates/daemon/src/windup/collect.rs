@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cofferdam_run::ObjectId;
 use cofferdam_run::fact::{CollectOutcome, Fact, SideRef};
+use cofferdam_sandbox::Control;
 use cofferdam_wire::{Manifest, NOT_TAKEN, NOT_TAKEN_CHARS};
 use cofferdam_workspace::{ImportRequest, Snapshot};
 
@@ -15,6 +16,11 @@ use crate::paths::create_private_dir;
 use crate::progress::Progress;
 use crate::session::End;
 use crate::supervise::Ctx;
+
+/// Name of saved work, below a run's salvage.
+pub(crate) const WORK: &str = "work";
+/// The same while it is being copied.
+pub(crate) const PART: &str = "work.part";
 
 pub(super) async fn collect(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
     let (Some(end), Some(snapshot)) = (&windup.end, &windup.snapshot) else { return };
@@ -143,6 +149,34 @@ pub(crate) fn keep_bundle(from: &Path, place: &Path, name: &str) -> bool {
     moved.is_ok()
 }
 
+/// Saves the work volume. Under its name there is only what is whole as far as it goes: a copy that
+/// was broken off never looks like one that was made.
+async fn save(control: &mut Box<dyn Control>, place: &Path) -> Result<bool, String> {
+    let (part, whole) = (place.join(PART), place.join(WORK));
+    let saved = control.salvage(&part).await.map_err(|e| format!("{}: {e}", e.code()));
+    finish_copy(saved, &part, &whole)
+}
+
+/// Gives a finished copy its name, or takes the rest of one away.
+pub(crate) fn finish_copy(
+    saved: Result<bool, String>,
+    part: &Path,
+    whole: &Path,
+) -> Result<bool, String> {
+    match saved {
+        Ok(true) => {
+            std::fs::rename(part, whole).map_err(|e| format!("{}: {e}", whole.display()))?;
+            Ok(true)
+        }
+        Ok(false) => Ok(false),
+        Err(why) => {
+            // It is all still in the volume.
+            let _ = cofferdam_sandbox::remove_tree(part);
+            Err(why)
+        }
+    }
+}
+
 /// Keeps what there is of work that could not be fetched. Gives the place, when anything was kept.
 async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
     let place = ctx.host.paths.salvage(&ctx.id);
@@ -151,11 +185,13 @@ async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
         windup.unsaved = Some(format!("cannot create {}: {error}", place.display()));
         return None;
     }
-    if let Some(control) = &mut windup.control {
-        match control.salvage(&place.join("work")).await {
-            Ok(true) => kept = true,
-            Ok(false) => {}
-            Err(error) => windup.unsaved = Some(format!("{}: {error}", error.code())),
+    if let Some(hung) = &windup.hung {
+        // Something may still write there, and nobody answers.
+        windup.unsaved = Some(hung.clone());
+    } else if let Some(control) = &mut windup.control {
+        match save(control, &place).await {
+            Ok(saved) => kept |= saved,
+            Err(why) => windup.unsaved = Some(why),
         }
     }
     if !kept {

@@ -3,31 +3,34 @@
 //! The order is fixed: work is brought to safety before anything is removed, the search comes before
 //! what it searches is gone, and the verdict and the terminal state are stored together.
 
+mod aside;
 mod collect;
+mod ending;
 mod search;
-mod teardown;
+pub(crate) mod teardown;
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_broker::gateway::ModelGateway;
 use cofferdam_ledger::{Appended, Beat, Settlement};
 use cofferdam_run::fact::{Fact, StopCause, TeardownOutcome};
-use cofferdam_run::limits::Spend;
 use cofferdam_run::{ObjectId, Record, RunEvent};
 use cofferdam_sandbox::{Control, WorkUse};
 use cofferdam_workspace::Snapshot;
+use tokio::time::Instant;
 
 use crate::arm::Armed;
 use crate::error::HostError;
 use crate::monitor::LEASE_TTL_MS;
 use crate::session::End;
-use crate::supervise::{Ctx, RunReport, end_sandbox};
+use crate::supervise::{Ctx, RunReport};
 use crate::watch;
 
-pub(crate) use collect::keep_bundle;
+pub(crate) use collect::{PART, WORK, finish_copy, keep_bundle};
 
-/// After the link is closed the guest ends by itself within this time, or is killed.
-const EXIT_GRACE: Duration = Duration::from_secs(3);
+/// Model calls that were cut are still being counted within this time; past it the sum may lack them.
+const COUNTING: Duration = Duration::from_secs(5);
 /// Bytes of the end of the guest's log that the record keeps when a session ended badly.
 const LAST_WORDS_BYTES: usize = 1_500;
 
@@ -46,7 +49,9 @@ pub(crate) struct Windup {
     pub(crate) unsaved: Option<String>,
     /// What was fetched.
     pub(crate) heads: Vec<ObjectId>,
-    pub(crate) spend: Option<Spend>,
+    pub(crate) model: Option<Arc<ModelGateway>>,
+    /// Why it is not known that everything in the sandbox has ended: then nothing of it is touched.
+    pub(crate) hung: Option<String>,
     /// The newest count of the work volume.
     pub(crate) work: Option<WorkUse>,
 }
@@ -57,9 +62,21 @@ pub(crate) async fn finish(
     armed: &Armed,
     mut windup: Windup,
 ) -> Result<RunReport, HostError> {
+    // First of all, and waiting for nothing else: no process of the sandbox outlives the bound.
+    let ended = match &mut windup.control {
+        Some(control) => {
+            let inside = windup.end.as_ref().is_some_and(|end| end.stop.is_some());
+            let stopped = ctx.first_stop.at().or_else(|| inside.then(Instant::now));
+            Some(ending::end(control, stopped).await)
+        }
+        None => None,
+    };
     ctx.apply(RunEvent::CollectStarted).await;
-    if let Some(control) = &mut windup.control {
-        let exit = end_sandbox(control, EXIT_GRACE).await;
+    if let Some(Err(hung)) = &ended {
+        tracing::warn!(run = %ctx.id, hung, "the end of the sandbox is not known");
+        windup.hung = Some(hung.clone());
+    }
+    if let (Some(control), Some(Ok(exit))) = (&mut windup.control, ended) {
         ctx.facts.host(Fact::SandboxEnded { exit: exit.code, oom_killed: exit.oom_killed }).await;
         // The counters go with the sandbox.
         let usage = watch::last_words(control, &ctx.bounds(), windup.work).await;
@@ -71,9 +88,13 @@ pub(crate) async fn finish(
     collect::collect(ctx, armed, &mut windup).await;
     let canary = search::search(ctx, armed, &windup).await;
     let unsaved = windup.unsaved.is_some();
+    let trash = if unsaved || windup.hung.is_some() { None } else { aside::put(ctx) };
     teardown::teardown(ctx, armed, &mut windup).await;
-    if let Some(spend) = windup.spend.take() {
-        ctx.facts.host(Fact::Spent { spend }).await;
+    if let Some(model) = windup.model.take() {
+        if tokio::time::timeout(COUNTING, model.settled()).await.is_err() {
+            tracing::warn!(run = %ctx.id, "model calls not settled in time");
+        }
+        ctx.facts.host(Fact::Spent { spend: model.spend() }).await;
     }
     ctx.facts.host(canary).await;
     let unwritten = ctx.facts.flush().await;
@@ -81,6 +102,9 @@ pub(crate) async fn finish(
     // The record is durable: what is left of the run directory is scratch, unless work is still in it.
     if !unsaved && let Err(error) = std::fs::remove_dir_all(ctx.paths.dir()) {
         tracing::warn!(run = %ctx.id, error = %error, "run directory not removed; sweep will");
+    }
+    if let Some(trash) = trash {
+        aside::remove(ctx, trash).await;
     }
     Ok(RunReport { run: ctx.id.clone(), record })
 }
@@ -130,6 +154,7 @@ async fn settle(ctx: &Ctx<'_>, unwritten: Option<String>) -> Result<Record, Host
         let detail = format!("transitions were missing: {error}");
         ctx.apply(RunEvent::StopRequested { cause: StopCause::HostError { detail } }).await;
         ctx.apply(RunEvent::CollectStarted).await;
+        let _ = ctx.facts.flush().await;
         settled = ledger.settle(&ctx.id, ctx.epoch, now()).await?;
     }
     match settled {
@@ -138,14 +163,5 @@ async fn settle(ctx: &Ctx<'_>, unwritten: Option<String>) -> Result<Record, Host
         Settlement::Illegal(error) => {
             Err(HostError::Internal(format!("the run could not be settled: {error}")))
         }
-    }
-}
-
-/// Removes a directory of ours and everything in it, when it is there.
-pub(crate) fn remove_dir(place: &Path) -> std::io::Result<bool> {
-    match std::fs::remove_dir_all(place) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e),
     }
 }

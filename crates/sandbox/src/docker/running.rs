@@ -30,6 +30,9 @@ use crate::volume::{self, Stop, WorkUse};
 /// Pause before the engine is asked again after it failed to answer a wait, milliseconds.
 pub const WAIT_AGAIN: Duration = Duration::from_millis(500);
 
+/// Time after which the state is read although the engine has not answered a wait.
+pub const WAIT_LOOK: Duration = Duration::from_secs(2);
+
 /// A container that exists and was compared, and has not started.
 pub(crate) struct PreparedContainer {
     pub(crate) client: Client,
@@ -176,10 +179,10 @@ impl Control for RunningContainer {
             let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
             // Whatever the stream says, the state is read from the container itself; an engine that
             // went away is asked again, since the container may well outlive it.
-            let answered =
-                std::pin::pin!(self.client.docker.wait_container(&self.id, Some(options)))
-                    .next()
-                    .await;
+            // Nor is a call that never answers waited for: the state is read anyway now and then.
+            let mut waiting =
+                std::pin::pin!(self.client.docker.wait_container(&self.id, Some(options)));
+            let answered = tokio::time::timeout(WAIT_LOOK, waiting.next()).await.is_ok();
             match self
                 .client
                 .ask(CALL_TIMEOUT, self.client.docker.inspect_container(&self.id, None))
@@ -194,8 +197,8 @@ impl Control for RunningContainer {
                 Err(error) if error.says_gone() => self.ended = Some(SandboxExit::default()),
                 Err(error) => tracing::debug!(%error, "the engine did not answer about an end"),
             }
-            if self.ended.is_none() {
-                tracing::debug!(answered = answered.is_some(), "waiting again");
+            if self.ended.is_none() && answered {
+                tracing::debug!("waiting again");
                 tokio::time::sleep(WAIT_AGAIN).await;
             }
         }

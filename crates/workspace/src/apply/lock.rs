@@ -104,6 +104,21 @@ impl Drop for IndexLock {
     }
 }
 
+/// The index lock and the note beside it, when a killed apply of ours left them.
+pub(crate) fn abandoned_index_lock(git_dir: &Path, room: &Path) -> Vec<PathBuf> {
+    let (path, owned) = (git_dir.join("index.lock"), room.join("index.lock.owned"));
+    let Ok(note) = std::fs::read_to_string(&owned) else { return Vec::new() };
+    // Whoever holds the apply lock wrote the note; a free one means that its writer is dead.
+    if !crate::stale::is_free(&room.join("apply.lock")) {
+        return Vec::new();
+    }
+    if identity(&path).is_some_and(|identity| identity == note) {
+        vec![path, owned]
+    } else {
+        vec![owned]
+    }
+}
+
 /// Place, inode and time of birth: together no other file ever has them. `None` where the file system
 /// does not tell, and then a lock is never taken for ours.
 fn identity(path: &Path) -> Option<String> {

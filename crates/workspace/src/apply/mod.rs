@@ -37,6 +37,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use error::ApplyError;
+pub(crate) use lock::abandoned_index_lock;
 
 use crate::checkout::Checkout;
 use crate::diff::run_head;

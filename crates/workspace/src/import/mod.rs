@@ -5,6 +5,7 @@
 //! the bundle. Histories that the agent rewrote are legal: the run's head need not descend from the
 //! base.
 
+mod again;
 mod error;
 mod hand_over;
 mod inspect;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_git::{Authority, Git, GitError};
 use cofferdam_run::{ObjectId, RunId};
 
+pub use again::imported;
 pub use error::{ImportError, ImportReason};
 
 use crate::checkout::Checkout;
