@@ -181,8 +181,9 @@ fn ulimits(hardening: &Hardening, flavour: &Flavour) -> Vec<ResourcesUlimits> {
     all
 }
 
-/// Process limit per user that an engine is asked for where this process itself has none.
-const MOST_PROCESSES: u64 = 1 << 20;
+/// Process limit per user that an engine is asked for at most: Podman's service lowers its own to this.
+/// It is no bound of a run, which has its own.
+const MOST_PROCESSES: u64 = 1 << 15;
 
 fn tmpfs(hardening: &Hardening, flavour: &Flavour) -> HashMap<String, String> {
     let mut all: HashMap<String, String> = hardening

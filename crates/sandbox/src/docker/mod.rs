@@ -48,7 +48,7 @@ pub use image::{KEPT_IMAGES, MAX_GUEST_BYTES, MAX_LAYER_BYTES, MAX_LAYER_ENTRIES
 pub use labels::{EXPIRES_MS, FINGERPRINT, INSTANCE, MANAGED, RUN};
 pub use probe::MAX_WARNINGS;
 pub use remove::{GONE_LOOKS, GONE_PAUSE};
-pub use running::WAIT_AGAIN;
+pub use running::{WAIT_AGAIN, WAIT_LOOK};
 pub use salvage::{MAX_SALVAGE_BYTES, MAX_SALVAGE_ENTRIES, SALVAGE_TIMEOUT};
 pub use stdio::STREAM_BUFFER;
 
@@ -304,6 +304,13 @@ impl DockerEngine {
     }
 
     async fn prepared(&self, spec: &SandboxSpec) -> Result<PreparedContainer, SandboxError> {
+        if spec.shell_host {
+            return Err(SandboxError::Limits {
+                engine: self.flavour.kind,
+                reason: "it cannot give the agent's commands a network of their own".to_owned(),
+                fix: "use the native engine, or [run] shell_separation = \"preferred\"".to_owned(),
+            });
+        }
         self.facts.require_runtime()?;
         self.flavour.fits(&spec.hardening.limits)?;
         let image = self.image(spec).await?;

@@ -104,7 +104,9 @@ fn network(devices: &str) -> LayerStatus {
 /// `None` when this host may not look.
 fn namespaces(pid: i32) -> Option<LayerStatus> {
     let mut shared = Vec::new();
-    for kind in ["mnt", "uts", "ipc", "net", "pid", "cgroup"] {
+    // Without one for control groups `/proc` shows their paths, and nothing else; Podman on cgroup
+    // version 1 leaves it out although it is asked for.
+    for kind in ["mnt", "uts", "ipc", "net", "pid"] {
         let own = fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
         let theirs = fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?;
         if own == theirs {
