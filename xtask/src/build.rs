@@ -12,6 +12,9 @@ use crate::sh;
 const STATIC: [(&str, &str); 2] =
     [("cofferdam-guest", "cofferdam-guest"), ("cofferdam-sandbox", "cofferdam-launch")];
 
+/// The same for a program that tests start inside; it is not shipped.
+const ATTACKER: (&str, &str) = ("cofferdam-security", "cofferdam-attacker");
+
 fn host_triple() -> anyhow::Result<String> {
     let text = sh::output(sh::cmd("rustc").arg("-vV"))?;
     text.lines()
@@ -26,7 +29,7 @@ pub(crate) fn sandbox_binaries() -> anyhow::Result<PathBuf> {
     let mut cargo = sh::cargo();
     // --target keeps +crt-static away from build scripts and procedural macros, which cannot have it.
     cargo.args(["build", "--locked", "--profile", "guest", "--target", &triple]);
-    for (package, bin) in STATIC {
+    for (package, bin) in STATIC.into_iter().chain([ATTACKER]) {
         cargo.args(["--package", package, "--bin", bin]);
     }
     cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
@@ -36,7 +39,7 @@ pub(crate) fn sandbox_binaries() -> anyhow::Result<PathBuf> {
     sh::run(&mut cargo)?;
     let out = sh::sandbox_bin();
     fs::create_dir_all(&out)?;
-    for (_, bin) in STATIC {
+    for (_, bin) in STATIC.into_iter().chain([ATTACKER]) {
         replace(&target.join(&triple).join("guest").join(bin), &out.join(bin))?;
     }
     Ok(out)

@@ -3,7 +3,7 @@
 //! It never leaves a way back: what is dropped here cannot be regained by the guest's program.
 
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
     RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
@@ -94,15 +94,14 @@ pub(super) fn restrict_files(hardening: &Hardening) -> Result<LandlockOutcome, F
     let existing = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     let of =
         |writing| asked.writable.iter().filter(move |r| r.writing == writing).map(|r| &*r.path);
-    let scopes =
-        if asked.scoped { Scope::from_all(LANDLOCK_ABI) } else { BitFlags::<Scope>::empty() };
     let status = Ruleset::default()
         .handle_access(all)
-        .and_then(|r| r.scope(scopes))
+        .and_then(|r| if asked.scoped { r.scope(Scope::from_all(LANDLOCK_ABI)) } else { Ok(r) })
         .and_then(Ruleset::create)
         .and_then(|r| r.add_rules(path_beneath_rules(of(Writing::All), all)))
         .and_then(|r| r.add_rules(path_beneath_rules(of(Writing::Existing), existing)))
-        .and_then(landlock::RulesetCreated::restrict_self)
+        // Set already, by itself and first: see `drop_user`.
+        .and_then(|r| r.no_new_privs(false).restrict_self())
         .stage("restrict files with Landlock")?;
     Ok(match status.ruleset {
         RulesetStatus::FullyEnforced => LandlockOutcome::Full,
@@ -115,7 +114,7 @@ pub(super) fn restrict_files(hardening: &Hardening) -> Result<LandlockOutcome, F
 pub(super) fn filter_calls(hardening: &Hardening) -> Result<usize, Failure> {
     let programs = hardening.seccomp.to_seccompiler().stage("compile the system-call filter")?;
     for program in &programs {
-        seccompiler::apply_filter(program).stage("install the system-call filter")?;
+        sys::install_filter(program).stage("install the system-call filter")?;
     }
     Ok(programs.len())
 }
