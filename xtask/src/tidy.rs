@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use crate::sh;
+use crate::{conformance, sh};
 
 /// The rooms, each with the rooms that it may depend on. `testkit` may be a dev-dependency of any.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -60,6 +60,11 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
     sources(&mut problems)?;
     dependencies(&mut problems)?;
     error_pages(&mut problems)?;
+    engine_table(&mut problems)?;
+    if let Err(error) = crate::security_table::security_table(true) {
+        problems.push(error.to_string());
+    }
+    failure_cases(&mut problems)?;
     if problems.is_empty() {
         return Ok(());
     }
@@ -122,7 +127,7 @@ fn arrows(problems: &mut Vec<String>) -> anyhow::Result<()> {
 
 fn rust_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for top in ["bench", "crates", "xtask"] {
+    for top in ["bench", "crates", "fuzz/fuzz_targets", "tests", "xtask"] {
         for entry in walkdir::WalkDir::new(sh::root().join(top)).sort_by_file_name() {
             let Ok(entry) = entry else { continue };
             if entry.path().extension().is_some_and(|e| e == "rs") {
@@ -242,6 +247,22 @@ fn dependencies(problems: &mut Vec<String>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The table of engines is what the suite wrote, between its two markers.
+fn engine_table(problems: &mut Vec<String>) -> anyhow::Result<()> {
+    let text = fs::read_to_string(sh::root().join("docs/engines.md"))?;
+    let generated =
+        text.split_once(conformance::BEGIN).and_then(|(_, rest)| rest.split_once(conformance::END));
+    let layers = generated
+        .map_or(0, |(table, _)| table.lines().filter(|line| line.starts_with("| `")).count());
+    if layers < 12 {
+        problems.push(
+            "docs/engines.md lacks its generated table: `cargo xtask conformance --all --write-docs`"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
 /// Prefixes of codes that a person can meet; each code has a page in docs/errors.
 const CODE_PREFIXES: &[&str] = &[
     "EGRESS", "MODEL", "GIT", "WORK", "SANDBOX", "DOCKER", "NATIVE", "RUN", "LEDGER", "CONFIG",
@@ -267,7 +288,7 @@ fn error_pages(problems: &mut Vec<String>) -> anyhow::Result<()> {
     let mut in_code: BTreeMap<String, String> = BTreeMap::new();
     for path in rust_files() {
         let name = shown(&path);
-        if name.contains("/tests/") || name.ends_with("tests.rs") || name.starts_with("xtask") {
+        if name.contains("/tests/") || name.starts_with("tests/") || name.ends_with("tests.rs") || name.starts_with("xtask") {
             continue;
         }
         for code in codes_in(&fs::read_to_string(&path)?) {
@@ -292,6 +313,43 @@ fn error_pages(problems: &mut Vec<String>) -> anyhow::Result<()> {
         if !in_code.contains_key(code) {
             problems.push(format!("docs/errors describes {code}, which no code uses"));
         }
+    }
+    Ok(())
+}
+
+/// The table of failures elsewhere: each test that it names must exist, and each row must name one or
+/// say why there is none.
+const FAILURE_CASES: &str = "docs/failure-cases.md";
+
+/// `path::name` between backquotes, when it looks like a test of this repository.
+fn tests_named_in(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    line.split('`').skip(1).step_by(2).filter_map(|code| {
+        let (path, name) = code.rsplit_once("::")?;
+        Path::new(path).extension().is_some_and(|e| e == "rs").then_some((path, name))
+    })
+}
+
+fn failure_cases(problems: &mut Vec<String>) -> anyhow::Result<()> {
+    let text = fs::read_to_string(sh::root().join(FAILURE_CASES))?;
+    let mut rows = 0;
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with("| S")) {
+        let place = format!("{FAILURE_CASES}, line {}", number + 1);
+        rows += 1;
+        let mut named = 0;
+        for (path, name) in tests_named_in(line) {
+            named += 1;
+            let source = fs::read_to_string(sh::root().join(path)).unwrap_or_default();
+            if !source.contains(&format!("fn {name}(")) {
+                problems.push(format!("{place} names {path}::{name}, which does not exist"));
+            }
+        }
+        let cell = line.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap_or("").trim();
+        if named == 0 && cell.len() < 40 && cell != "open" {
+            problems.push(format!("{place} names no test and gives no reason"));
+        }
+    }
+    if rows < 50 {
+        bail!("only {rows} rows in {FAILURE_CASES}: the check is broken");
     }
     Ok(())
 }

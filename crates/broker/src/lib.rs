@@ -13,4 +13,4 @@ pub mod token;
 
 pub use log::BrokerLog;
 pub use secret::Secret;
-pub use token::RunToken;
+pub use token::{RunToken, ShellWay, Tokens};

@@ -50,6 +50,14 @@ impl App {
         self.config_at(&self.config_path)
     }
 
+    /// The configuration in a file that has to be there.
+    pub(crate) fn config_at_named(path: &std::path::Path) -> Result<Config, CliError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| CliError::usage(format!("cannot read {}: {e}", path.display())))?;
+        Ok(Config::parse(&text, &path.display().to_string())
+            .map_err(cofferdam_daemon::HostError::from)?)
+    }
+
     pub(crate) fn config_at(&self, path: &std::path::Path) -> Result<Config, CliError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,

@@ -4,7 +4,7 @@
 //! of them; all that is the host's.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,11 @@ use crate::talk;
 
 /// The open doors. Dropping them shuts them and cuts every connection.
 #[derive(Debug)]
-pub(crate) struct Doors(#[expect(dead_code, reason = "held for its drop")] JoinSet<()>);
+pub(crate) struct Doors {
+    tasks: JoinSet<()>,
+    /// Where the proxy listens.
+    pub(crate) proxy: SocketAddr,
+}
 
 /// Opens both doors.
 pub(crate) async fn open(places: &Places, link: &Link) -> io::Result<Doors> {
@@ -33,10 +37,18 @@ pub(crate) async fn open(places: &Places, link: &Link) -> io::Result<Doors> {
     if let Some(file) = &places.ports_file {
         tell_ports(file, &proxy, &model)?;
     }
+    let at = proxy.local_addr()?;
     let mut doors = JoinSet::new();
     doors.spawn(serve(proxy, link.clone(), StreamOpen::Egress, PROXY_CONNECTIONS));
     doors.spawn(serve(model, link.clone(), StreamOpen::Model, MODEL_CONNECTIONS));
-    Ok(Doors(doors))
+    Ok(Doors { tasks: doors, proxy: at })
+}
+
+impl Doors {
+    /// Opens the shell's own door, in whatever network namespace `proxy` listens.
+    pub(crate) fn open_shells(&mut self, proxy: TcpListener, link: &Link) {
+        self.tasks.spawn(serve(proxy, link.clone(), StreamOpen::ShellEgress, PROXY_CONNECTIONS));
+    }
 }
 
 fn tell_ports(file: &Path, proxy: &TcpListener, model: &TcpListener) -> io::Result<()> {

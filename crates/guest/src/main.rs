@@ -1,6 +1,7 @@
 //! The static binary inside the sandbox. Without arguments it is the supervisor: it speaks the
 //! guest protocol on its standard streams, prepares the workspace, opens the loopback doors, starts
-//! the agent and brings back what it made. As `guest agent` it is the built-in agent.
+//! the agent and brings back what it made. As `guest agent` it is the built-in agent, as `guest
+//! shell-host` the process that starts its commands.
 //!
 //! It must never hold a credential, decide about egress, or be believed: everything that it says is
 //! a claim, and the boundary is the host. Standard output belongs to the link from the first
@@ -21,10 +22,12 @@ mod places;
 mod probe;
 mod process;
 mod reap;
+mod shell_host;
 mod stdio;
 mod supervisor;
 mod survey;
 mod talk;
+mod wall_test;
 
 use std::process::ExitCode;
 
@@ -38,22 +41,29 @@ fn main() -> ExitCode {
         std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [] => supervisor::main(Places::sandbox()),
+        [] => supervisor::main(Places::sandbox(), false),
+        // Made by the launcher, which also makes the shell host at the other end of a socket.
+        ["--shell-host"] => supervisor::main(Places::sandbox(), true),
         // For tests: the same tree of paths somewhere else, and ports that the kernel chooses.
-        ["--root", root] => supervisor::main(Places::under(root)),
+        ["--root", root] => supervisor::main(Places::under(root), false),
+        ["--root", root, "--shell-host"] => supervisor::main(Places::under(root), true),
+        ["shell-host"] => shell_host::main(&Places::sandbox()),
+        ["shell-host", "--root", root] => shell_host::main(&Places::under(root)),
         ["agent"] => agent_mode(),
         ["--version"] => {
             log::stdout_line(&format!("cofferdam-guest {}", env!("CARGO_PKG_VERSION")));
             ExitCode::SUCCESS
         }
         _ => {
-            log::line("usage: guest | guest agent | guest --version");
+            log::line("usage: guest [--shell-host] | guest agent | guest shell-host | guest --version");
             ExitCode::from(USAGE)
         }
     }
 }
 
 fn agent_mode() -> ExitCode {
+    // Its commands have its user id where there is no shell host, and its environment is not theirs.
+    harden::hide();
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(cofferdam_agent::run_stdio());

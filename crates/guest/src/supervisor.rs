@@ -3,12 +3,15 @@
 //! Never goes on without the host: when the link ends, so does everything here, after a short grace
 //! in which leftovers are committed for whoever finds the volume.
 
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
+use cofferdam_agent::shell_host::fds;
 use cofferdam_link::{Incoming, Link, join};
 use cofferdam_run::posture::Probe;
-use cofferdam_wire::{AgentEnd, ErrorCode, Manifest, PROTOCOL_VERSION, StartSpec, StreamOpen, Up};
+use cofferdam_wire::{AgentEnd, ErrorCode, Manifest, PROTOCOL_VERSION, StartSpec, StreamOpen, Up, layout};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -16,8 +19,9 @@ use tokio::time::timeout;
 use crate::git::Git;
 use crate::limits::{FAILED_LINGER, MESSAGE_CHARS, ORPHAN_GRACE};
 use crate::places::Places;
+use crate::shell_host::meet::{Met, meet};
 use crate::talk::{self, HostGone, ToHost, Wish, Wishes};
-use crate::{agent, collect, doors, harden, import, leftovers, log, probe, reap, stdio};
+use crate::{agent, collect, doors, harden, import, leftovers, log, probe, reap, stdio, wall_test};
 
 /// The guest could not do its part; the host knows why.
 const FAILED: u8 = 1;
@@ -27,9 +31,21 @@ const HOST_GONE: u8 = 3;
 const PROTOCOL: u8 = 4;
 
 /// The supervisor's whole life.
-pub(crate) fn main(places: Places) -> ExitCode {
+pub(crate) fn main(places: Places, with_shell_host: bool) -> ExitCode {
     // Before anything is opened here.
-    let descriptors = probe::extra_descriptors();
+    let mut descriptors = probe::extra_descriptors();
+    let shell_host = match with_shell_host.then(|| fds::inherited(layout::SHELL_FD)).transpose() {
+        Ok(shell_host) => shell_host,
+        Err(error) => {
+            log::line(&format!("the shell host is not there: {error}"));
+            return ExitCode::from(FAILED);
+        }
+    };
+    if shell_host.is_some() {
+        // Not leaked but given; the launcher's other half is at its other end.
+        let own = format!("{}: ", layout::SHELL_FD);
+        descriptors.retain(|descriptor| !descriptor.starts_with(&own));
+    }
     let claimed = match stdio::claim() {
         Ok(claimed) => claimed,
         Err(error) => {
@@ -64,7 +80,8 @@ pub(crate) fn main(places: Places) -> ExitCode {
                 return PROTOCOL;
             }
         };
-        Supervisor { places, link }.run(incoming, control, probe).await
+        let shell_host = Mutex::new(shell_host);
+        Supervisor { places, link, shell_host }.run(incoming, control, probe).await
     });
     // Nothing that still hangs in a thread may hold the process.
     runtime.shutdown_background();
@@ -101,6 +118,8 @@ impl From<HostGone> for Stop {
 struct Supervisor {
     places: Places,
     link: Link,
+    /// Taken once, for the agent.
+    shell_host: Mutex<Option<OwnedFd>>,
 }
 
 impl Supervisor {
@@ -163,8 +182,21 @@ impl Supervisor {
         spec: &StartSpec,
         git: &Git,
     ) -> Result<(), Stop> {
+        let mut doors = doors::open(&self.places, &self.link)
+            .await
+            .map_err(|e| Stop::Failed(ErrorCode::AgentStart, format!("a loopback port: {e}")))?;
+        // Beside the import, which takes longer.
+        let prepared = async {
+            tokio::join!(
+                import::workspace(&self.places, &mut incoming, git, &spec.workspace),
+                wall_test::run(spec.wall_test.as_ref(), doors.proxy),
+            )
+        };
         let imported = tokio::select! {
-            imported = import::workspace(&self.places, &mut incoming, git, &spec.workspace) => {
+            (imported, tested) = prepared => {
+                if let Some(tested) = tested {
+                    up.say(tested).await?;
+                }
                 Some(imported.map_err(|e| Stop::Failed(ErrorCode::WorkspaceIn, e.to_string()))?)
             }
             wish = wishes.changed() => match wish {
@@ -182,14 +214,33 @@ impl Supervisor {
             up.say(Up::Manifest(Manifest::default())).await?;
             return Ok(up.say(Up::Done).await?);
         };
-        let doors = doors::open(&self.places, &self.link)
-            .await
-            .map_err(|e| Stop::Failed(ErrorCode::AgentStart, format!("a loopback port: {e}")))?;
         up.say(Up::WorkspaceReady { head }).await?;
-        let end = self.agent(up, wishes, spec).await?;
+        let channel = match self.meet_shell_host(spec).await? {
+            Some(mut met) => {
+                if let Some(proxy) = met.proxy.take() {
+                    doors.open_shells(proxy, &self.link);
+                }
+                Some(met)
+            }
+            None => None,
+        };
+        let end = self.agent(up, wishes, spec, channel).await?;
         drop(doors);
         up.say(Up::AgentEnded(end)).await?;
         self.collect(up, wishes, spec, git).await
+    }
+
+    /// Sets the shell host up where the agent's commands are to be kept apart.
+    async fn meet_shell_host(&self, spec: &StartSpec) -> Result<Option<Met>, Stop> {
+        let Some(shell) = spec.shell.as_ref().filter(|shell| shell.separate) else {
+            return Ok(None);
+        };
+        let failed = |message: String| Stop::Failed(ErrorCode::AgentStart, message);
+        // Whole at any point: it is taken or it is not.
+        let there = self.shell_host.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let there = there.ok_or_else(|| failed("there is no shell host".to_owned()))?;
+        let port = shell.proxy.then_some(self.places.ports[0]);
+        meet(there, port).await.map(Some).map_err(failed)
     }
 
     async fn agent(
@@ -197,6 +248,7 @@ impl Supervisor {
         up: &ToHost,
         wishes: &mut Wishes,
         spec: &StartSpec,
+        shell: Option<Met>,
     ) -> Result<AgentEnd, Stop> {
         match wishes.now() {
             Wish::Work => {}
@@ -206,7 +258,9 @@ impl Supervisor {
         let failed = |message| Stop::Failed(ErrorCode::AgentStart, message);
         let launch = agent::launch(&self.places, spec).map_err(failed)?;
         let program = agent::shown_program(&spec.agent, &launch);
-        let agent = agent::start(launch).map_err(failed)?;
+        let (channel, number) = shell.map(Met::into_channel).unzip();
+        let agent = agent::start(launch, channel).map_err(failed)?;
+        drop(number);
         up.say(Up::AgentStarted { program }).await?;
         let end = agent.listen(spec.output_bytes, up).finish(wishes).await;
         if wishes.now() == Wish::Gone { Err(Stop::HostGone) } else { Ok(end) }

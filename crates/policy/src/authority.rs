@@ -208,6 +208,11 @@ impl Authority {
         Ok(Self { host: Host::parse(host)?, port })
     }
 
+    /// From parts that were parsed before.
+    pub(crate) fn of(host: Host, port: u16) -> Self {
+        Self { host, port }
+    }
+
     /// The host.
     #[must_use]
     pub fn host(&self) -> &Host {

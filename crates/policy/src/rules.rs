@@ -97,6 +97,12 @@ impl Rule {
         Ok(Self { pattern, port })
     }
 
+    /// The port that it names.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// True when the rule names this authority.
     #[must_use]
     pub fn matches(&self, authority: &Authority) -> bool {

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::authority::{Authority, AuthorityError, Name};
+use crate::authority::{Authority, AuthorityError, Host, Name};
 use crate::destination::{Forbidden, canonical, forbidden};
 use crate::permit::{DialPermit, NamePermit};
+use crate::rules::EgressPolicy;
 
 /// Most services. A larger map is refused at load.
 pub const MAX_SERVICES: usize = 100;
@@ -118,6 +119,25 @@ impl Services {
     pub fn address_of(&self, authority: &Authority) -> Option<SocketAddr> {
         let place = self.places.get(authority.host().name()?)?;
         Some(SocketAddr::new(place.address, place.port.unwrap_or(authority.port())))
+    }
+
+    /// The services that `policy` admits on some port, as `NAME = ADDRESS`, ascending by name.
+    #[must_use]
+    pub fn admitted_by(&self, policy: &EgressPolicy) -> Vec<String> {
+        let admits = |name: &Name| {
+            policy.allow().any(|rule| {
+                let authority = Authority::of(Host::Name(name.clone()), rule.port());
+                policy.decide(&authority).is_ok()
+            })
+        };
+        self.places
+            .iter()
+            .filter(|(name, _)| admits(name))
+            .map(|(name, place)| match place.port {
+                Some(port) => format!("{name} = {}", SocketAddr::new(place.address, port)),
+                None => format!("{name} = {}", place.address),
+            })
+            .collect()
     }
 
     /// The names of all services, ascending.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cofferdam_policy::Refusal;
 use cofferdam_run::Fact;
+use cofferdam_run::spec::Principal;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{MAX_LOGGED_CHARS, MAX_LOGGED_CONNECTIONS, MAX_LOGGED_REFUSALS};
@@ -50,8 +51,10 @@ impl Books {
             address: None,
             outcome: "cut",
             verdict: Verdict::Open,
+            quiet: false,
             bytes_out: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
+            principal: None,
         }
     }
 
@@ -113,11 +116,18 @@ pub(super) struct Entry {
     address: Option<String>,
     outcome: &'static str,
     verdict: Verdict,
+    quiet: bool,
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
+    principal: Option<Principal>,
 }
 
 impl Entry {
+    /// It carries the token of `principal`.
+    pub(super) fn of(&mut self, principal: Principal) {
+        self.principal = Some(principal);
+    }
+
     /// The rules admit it; it is about to be dialled at `address`.
     pub(super) fn admit(&mut self, rule: String, address: String) {
         self.verdict = Verdict::Admitted;
@@ -130,6 +140,11 @@ impl Entry {
         self.verdict = Verdict::Refused;
         self.reason = printable(&refusal.to_string());
         self.outcome = "";
+    }
+
+    /// A refusal of the wall test, which has a fact of its own.
+    pub(super) fn keep_quiet(&mut self) {
+        self.quiet = true;
     }
 
     /// How an admitted one ended.
@@ -159,6 +174,7 @@ impl Drop for Entry {
         let admitted = match self.verdict {
             // The guest left, or the run ended, before there was a decision.
             Verdict::Open => return,
+            Verdict::Refused if self.quiet => return,
             Verdict::Admitted => true,
             Verdict::Refused => false,
         };
@@ -170,6 +186,7 @@ impl Drop for Entry {
             bytes_out: *self.bytes_out.get_mut(),
             bytes_in: *self.bytes_in.get_mut(),
             outcome: self.outcome.to_owned(),
+            principal: self.principal,
         };
         self.books.tell(admitted, fact);
     }

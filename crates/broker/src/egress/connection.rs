@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use cofferdam_policy::{Authority, Refusal, RefusalCode};
+use cofferdam_run::spec::Principal;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::time::timeout;
 
@@ -21,6 +22,8 @@ pub(super) struct Connection<'a, S> {
     inbound: Inbound<ReadHalf<S>>,
     out: WriteHalf<S>,
     auth_failures: usize,
+    /// Whose door it came through.
+    at: Principal,
 }
 
 /// What follows a request.
@@ -46,9 +49,9 @@ struct Tunnel {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
-    pub(super) fn new(door: &'a EgressDoor, io: S) -> Self {
+    pub(super) fn new(door: &'a EgressDoor, io: S, at: Principal) -> Self {
         let (read, write) = split(io);
-        Self { door, inbound: Inbound::new(read), out: write, auth_failures: 0 }
+        Self { door, inbound: Inbound::new(read), out: write, auth_failures: 0, at }
     }
 
     /// Serves the connection. Without a slot it is refused at once.
@@ -58,7 +61,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
             let mut entry = self.door.books.entry("a connection");
             entry.refuse(&refusal);
             drop(entry);
-            let _ = reply::refuse(&mut self.out, &refusal, true, false).await;
+            let answer = reply::refuse(&mut self.out, &refusal, true, false);
+            let _ = timeout(self.door.limits.answer, answer).await;
             return self.close().await;
         }
         for served in 1..=MAX_REQUESTS_PER_CONNECTION {
@@ -99,9 +103,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
             }
         };
         let mut entry = self.door.books.entry(&request.authority.to_string());
-        if !request.carries(&self.door.token) {
+        if let Err(why) = self.authenticate(&request, &mut entry) {
             self.auth_failures += 1;
-            let refusal = Refusal::new(RefusalCode::Credential, "the token is missing or wrong");
+            let refusal = Refusal::new(RefusalCode::Credential, why);
             return Step::Next(self.refuse(entry, &refusal, Some(&request)).await);
         }
         let host = match self.door.connect(&request, &mut entry).await {
@@ -126,6 +130,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
                 Step::Next(exchange.run(&mut self.inbound, &mut self.out, host, entry).await)
             }
         }
+    }
+
+    /// The token must be one of this run's, and open this door.
+    fn authenticate(&self, request: &Request, entry: &mut Entry) -> Result<(), &'static str> {
+        let tokens = &self.door.tokens;
+        let owner = request.principal(tokens).ok_or("the token is missing or wrong")?;
+        entry.of(owner);
+        tokens.refusal(owner, self.at).map_or(Ok(()), Err)
     }
 
     /// Reads the next request; `None` when there is none. An error comes with what was asked for,
@@ -173,9 +185,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
             quiet && !request.close && (retry || request.form != Form::Tunnel)
         });
         let bodiless = request.is_some_and(Request::is_head);
-        match reply::refuse(&mut self.out, refusal, !again, bodiless).await {
-            Ok(()) if again => Next::Again,
-            _ => Next::Close,
+        let answer = reply::refuse(&mut self.out, refusal, !again, bodiless);
+        match timeout(self.door.limits.answer, answer).await {
+            Ok(Ok(())) if again => Next::Again,
+            Ok(_) => Next::Close,
+            Err(_) => Next::Abort,
         }
     }
 
@@ -183,8 +197,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
     async fn tunnel(mut self, tunnel: Tunnel) {
         const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
         let Tunnel { authority, host, mut entry } = tunnel;
-        if self.out.write_all(ESTABLISHED).await.is_err() || self.out.flush().await.is_err() {
-            return entry.end("guest closed");
+        let answer = async {
+            self.out.write_all(ESTABLISHED).await?;
+            self.out.flush().await
+        };
+        match timeout(self.door.limits.answer, answer).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return entry.end("guest closed"),
+            Err(_) => return entry.end("idle"),
         }
         if authority.port() == 443 {
             match timeout(self.door.limits.hello, self.hello(&authority)).await {

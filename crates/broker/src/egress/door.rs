@@ -9,9 +9,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use cofferdam_policy::authority::Name;
 use cofferdam_policy::{
     Authority, DialPermit, EgressPolicy, NamePermit, Refusal, RefusalCode, Route, Services,
 };
+use cofferdam_run::spec::Principal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -22,8 +24,9 @@ use super::connection::Connection;
 use super::limits::{LOOKUP_ATTEMPTS, Limits, MAX_STREAMS};
 use super::net::{BoxStream, Dialler, ResolveError, Resolver};
 use super::request::{Form, Request};
+use super::wall::{WallSeen, Watch};
 use crate::log::BrokerLog;
-use crate::token::RunToken;
+use crate::token::Tokens;
 
 /// Everything that a door is made of.
 pub struct EgressConfig {
@@ -33,8 +36,8 @@ pub struct EgressConfig {
     pub services: Services,
     /// Where the model gateway connects to. Their hosts are never admitted here, on any port.
     pub gatewayed: Vec<Authority>,
-    /// The token that each request must carry.
-    pub token: RunToken,
+    /// The tokens, one of which each request must carry.
+    pub tokens: Tokens,
     /// Bytes that may be sent to admitted hosts over the whole run. Past it: told through
     /// [`BrokerLog::exhausted`], then everything is cut.
     pub bytes_out: u64,
@@ -54,12 +57,13 @@ pub struct EgressDoor {
     services: Services,
     gatewayed: Vec<Authority>,
     gatewayed_addresses: Vec<SocketAddr>,
-    pub(super) token: RunToken,
+    pub(super) tokens: Tokens,
     pub(super) books: Arc<Books>,
     resolver: Arc<dyn Resolver>,
     dialler: Arc<dyn Dialler>,
     pub(super) limits: Limits,
     slots: Semaphore,
+    watch: Watch,
     cut: CancellationToken,
 }
 
@@ -95,23 +99,32 @@ impl EgressDoor {
             services: config.services,
             gatewayed: config.gatewayed,
             gatewayed_addresses,
-            token: config.token,
+            tokens: config.tokens,
             books: Arc::new(Books::new(config.log, cut.clone(), config.bytes_out)),
             resolver: config.resolver,
             dialler: config.dialler,
             limits: config.limits,
             slots: Semaphore::new(MAX_STREAMS),
+            watch: Watch::default(),
             cut,
         })
     }
 
-    /// Serves one guest connection until it ends. Returns when the connection is closed, refused
-    /// or cut; what happened is told through the log.
+    /// Serves one guest connection at the agent's door until it ends. Returns when the connection is
+    /// closed, refused or cut; what happened is told through the log.
     pub async fn serve<S>(&self, io: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let connection = Connection::new(self, io);
+        self.serve_at(io, Principal::Agent).await;
+    }
+
+    /// The same at the door of `at`.
+    pub async fn serve_at<S>(&self, io: S, at: Principal)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = Connection::new(self, io, at);
         let slot = self.slots.try_acquire();
         tokio::select! {
             biased;
@@ -129,6 +142,17 @@ impl EgressDoor {
     /// Resolves once the door is shut, by [`EgressDoor::cut`] or by a used-up budget.
     pub async fn shut(&self) {
         self.cut.cancelled().await;
+    }
+
+    /// Watches for attempts to reach `target`, a name that no rule admits. Until
+    /// [`EgressDoor::end_wall_test`] they are counted, and told as no facts of their own.
+    pub fn begin_wall_test(&self, target: Name) {
+        self.watch.begin(target);
+    }
+
+    /// What was seen of the watched target; from here on it is one like any other.
+    pub fn end_wall_test(&self) -> WallSeen {
+        self.watch.end()
     }
 
     /// Upgrade, rules and scheme: decided by text alone.
@@ -153,7 +177,16 @@ impl EgressDoor {
         request: &Request,
         entry: &mut Entry,
     ) -> Result<BoxStream, Refusal> {
-        let permit = match self.services.route(self.decide(request)?) {
+        let decision = self.decide(request);
+        if self.watch.concerns(&request.authority) {
+            let admitted = decision.is_ok();
+            let refusal = self.watch.note(&request.form, decision);
+            if !admitted {
+                entry.keep_quiet();
+            }
+            return Err(refusal);
+        }
+        let permit = match self.services.route(decision?) {
             Route::Service(permit) => permit,
             Route::Lookup(permit) => self.look_up(permit).await?,
         };

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use cofferdam_policy::{Refusal, RefusalCode};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::timeout;
 
 use super::account::Entry;
 use super::body::{BodyError, Decoder, LAST_CHUNK, framed_len, write_piece};
@@ -117,8 +118,11 @@ impl Exchange<'_> {
         match refusal {
             Some(refusal) if !answered => {
                 let bodiless = self.request.is_head();
-                let _ = reply::refuse(out, &refusal, true, bodiless).await;
-                Next::Close
+                let answer = reply::refuse(out, &refusal, true, bodiless);
+                match timeout(self.limits.answer, answer).await {
+                    Ok(_) => Next::Close,
+                    Err(_) => Next::Abort,
+                }
             }
             _ => Next::Abort,
         }
@@ -162,7 +166,7 @@ impl Exchange<'_> {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let head = self.head();
+        let head = request_head(self.request, self.method, self.path);
         entry.take_out(head.len() as u64).map_err(|_| Failure::Budget)?;
         host.write_all(&head).await.map_err(|_| Failure::HostClosed)?;
         let chunked = self.request.framing == Framing::Chunked;
@@ -179,24 +183,6 @@ impl Exchange<'_> {
         host.flush().await.map_err(|_| Failure::HostClosed)?;
         flags.sent.store(true, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// The header that goes to the host.
-    fn head(&self) -> BytesMut {
-        let authority = &self.request.authority;
-        let mut head = BytesMut::with_capacity(1024);
-        head.put_slice(self.method);
-        head.put_slice(format!(" {} HTTP/1.1\r\nHost: ", self.path).as_bytes());
-        if authority.port() == 80 {
-            head.put_slice(authority.host().to_string().as_bytes());
-        } else {
-            head.put_slice(authority.to_string().as_bytes());
-        }
-        head.put_slice(b"\r\n");
-        self.request.end_to_end().for_each(|field| put_field(&mut head, field));
-        put_framing(&mut head, self.request.framing);
-        head.put_slice(b"Connection: close\r\n\r\n");
-        head
     }
 
     /// Relays the answer. True when another request may follow.
@@ -272,6 +258,24 @@ impl Exchange<'_> {
 async fn write<W: AsyncWrite + Unpin>(out: &mut W, bytes: &[u8]) -> Result<(), Failure> {
     out.write_all(bytes).await.map_err(|_| Failure::GuestClosed)?;
     out.flush().await.map_err(|_| Failure::GuestClosed)
+}
+
+/// The header that goes to the host.
+pub(super) fn request_head(request: &Request, method: &[u8], path: &str) -> BytesMut {
+    let authority = &request.authority;
+    let mut head = BytesMut::with_capacity(1024);
+    head.put_slice(method);
+    head.put_slice(format!(" {path} HTTP/1.1\r\nHost: ").as_bytes());
+    if authority.port() == 80 {
+        head.put_slice(authority.host().to_string().as_bytes());
+    } else {
+        head.put_slice(authority.to_string().as_bytes());
+    }
+    head.put_slice(b"\r\n");
+    request.end_to_end().for_each(|field| put_field(&mut head, field));
+    put_framing(&mut head, request.framing);
+    head.put_slice(b"Connection: close\r\n\r\n");
+    head
 }
 
 fn put_field(head: &mut BytesMut, field: &Field) {

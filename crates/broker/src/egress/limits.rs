@@ -65,6 +65,9 @@ pub struct Limits {
     pub half_closed: Duration,
     /// A whole connection or plain request. Past it: closed, outcome `too long`.
     pub total: Duration,
+    /// The door's own answer (a refusal, the 200 of a tunnel) to a client that does not read. Past it:
+    /// dropped.
+    pub answer: Duration,
     /// Waiting for the client to take a refusal before the connection is dropped.
     pub linger: Duration,
 }
@@ -83,6 +86,7 @@ impl Default for Limits {
             idle: seconds(600),
             half_closed: seconds(60),
             total: seconds(6 * 3600),
+            answer: seconds(30),
             linger: seconds(1),
         }
     }
@@ -104,6 +108,7 @@ impl Limits {
             idle: self.idle / factor,
             half_closed: self.half_closed / factor,
             total: self.total / factor,
+            answer: self.answer / factor,
             linger: self.linger / factor,
         }
     }

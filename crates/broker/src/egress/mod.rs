@@ -10,6 +10,8 @@ pub mod check;
 mod connection;
 mod door;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod head;
 mod hello;
 pub mod limits;
@@ -17,10 +19,13 @@ mod net;
 mod relay;
 mod reply;
 mod request;
+pub mod review;
 mod response;
+mod wall;
 
 pub use account::BYTES_OUT_BUDGET;
 pub use door::{EgressConfig, EgressDoor};
 pub use limits::Limits;
 pub use net::{BoxStream, Dialler, ResolveError, Resolver, Stream, SystemResolver, TcpDialler};
 pub use reply::REFUSAL_HEADER;
+pub use wall::WallSeen;

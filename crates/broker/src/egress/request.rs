@@ -7,11 +7,12 @@
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use cofferdam_policy::{Authority, Refusal, RefusalCode};
+use cofferdam_run::spec::Principal;
 use zeroize::Zeroizing;
 
 use super::head::{Field, Head, is_token_byte, list_members};
 use super::limits::MAX_TARGET_BYTES;
-use crate::token::{RunToken, TOKEN_USER};
+use crate::token::{TOKEN_USER, Tokens};
 
 /// HTTP version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,12 +111,12 @@ impl Request {
         })
     }
 
-    /// True when the request carries the run's token, exactly once.
-    pub(super) fn carries(&self, token: &RunToken) -> bool {
+    /// Whose token the request carries, exactly once.
+    pub(super) fn principal(&self, tokens: &Tokens) -> Option<Principal> {
         let mut values = self.head.all("proxy-authorization");
         match (values.next(), values.next()) {
-            (Some(value), None) => basic_token(value).is_some_and(|given| token.matches(&given)),
-            _ => false,
+            (Some(value), None) => basic_token(value).and_then(|given| tokens.owner(&given)),
+            _ => None,
         }
     }
 

@@ -87,3 +87,58 @@ async fn a_tunnel_carries_bytes_both_ways_under_back_pressure() {
     tokio::join!(sending, receiving);
     assert_eq!(echo.await.unwrap(), TOTAL as u64);
 }
+
+/// One tunnel of 32 is never read from; the others carry ten megabytes each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_slow_reader_stops_no_other_stream() {
+    const OTHERS: usize = 31;
+    const EACH: usize = 10 << 20;
+    let world = World::plain();
+    let (link, _incoming, _host) = linked(&world).await;
+    let mut streams = Vec::new();
+    let mut hosts = Vec::new();
+    for _ in 0..=OTHERS {
+        let mut stream = link.open(b"egress").await.unwrap();
+        stream.write_all(connect("a.example:8443").as_bytes()).await.unwrap();
+        assert!(head(&mut stream).await.starts_with("HTTP/1.1 200 "));
+        streams.push(stream);
+        hosts.push(world.next_host().await);
+    }
+    let stuck = streams.pop().unwrap();
+    let mut flood = hosts.pop().unwrap();
+    let flooding = tokio::spawn(async move {
+        let mut sent = 0_usize;
+        let piece = vec![9; 64 * 1024];
+        while flood.write_all(&piece).await.is_ok() {
+            sent += piece.len();
+        }
+        sent
+    });
+    let mut tasks = tokio::task::JoinSet::new();
+    for (mut stream, mut host) in streams.into_iter().zip(hosts) {
+        tasks.spawn(async move {
+            let piece = vec![5; 64 * 1024];
+            for _ in 0..EACH / piece.len() {
+                host.write_all(&piece).await.unwrap();
+            }
+            host.shutdown().await.unwrap();
+        });
+        tasks.spawn(async move {
+            let (mut total, mut buf) = (0, vec![0; 64 * 1024]);
+            loop {
+                match stream.read(&mut buf).await.unwrap() {
+                    0 => break,
+                    read => total += read,
+                }
+            }
+            assert_eq!(total, EACH);
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    // What the unread stream got is bounded by its own window and the pipes before it.
+    drop(stuck);
+    let sent = flooding.await.unwrap();
+    assert!(sent < 4 << 20, "{sent} bytes were taken for a reader that does not read");
+}

@@ -101,9 +101,14 @@ proptest! {
 
 /// A ClientHello for `a.example`.
 fn hello() -> Vec<u8> {
-    let name = b"a.example";
+    hello_for("a.example")
+}
+
+/// A ClientHello for a name of nine letters.
+pub(crate) fn hello_for(name: &str) -> Vec<u8> {
+    assert_eq!(name.len(), 9);
     let mut extension = vec![0, 0, 0, 14, 0, 12, 0, 0, 9];
-    extension.extend(name);
+    extension.extend(name.as_bytes());
     let mut body = vec![3, 3];
     body.extend([7; 32]);
     body.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 18]);

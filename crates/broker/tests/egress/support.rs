@@ -11,9 +11,10 @@ use cofferdam_broker::egress::{
     BoxStream, Dialler, EgressConfig, EgressDoor, Limits, ResolveError, Resolver,
 };
 use cofferdam_broker::log::MemoryLog;
-use cofferdam_broker::{RunToken, Secret};
+use cofferdam_broker::{RunToken, Secret, Tokens};
 use cofferdam_policy::{DialTarget, EgressPolicy, NamePermit, Services};
 use cofferdam_run::Fact;
+use cofferdam_run::spec::Principal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::timeout;
 
@@ -76,6 +77,12 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) dialler: Option<Arc<dyn Dialler>>,
     pub(crate) resolver: Option<Arc<dyn Resolver>>,
+    pub(crate) tokens: Tokens,
+}
+
+/// A token of that text.
+pub(crate) fn token(text: &str) -> RunToken {
+    RunToken::new(Secret::new(text.to_owned()))
 }
 
 impl Default for Setup {
@@ -89,6 +96,7 @@ impl Default for Setup {
             limits: Limits { linger: Duration::from_millis(50), ..Limits::default() },
             dialler: None,
             resolver: None,
+            tokens: Tokens::one(token("secret-token")),
         }
     }
 }
@@ -112,7 +120,7 @@ impl World {
             policy: EgressPolicy::load(&owned(&setup.allow), &owned(&setup.deny)).unwrap(),
             services: Services::load(services).unwrap(),
             gatewayed: setup.gatewayed.iter().map(|text| text.parse().unwrap()).collect(),
-            token: RunToken::new(Secret::new("secret-token".to_owned())),
+            tokens: setup.tokens,
             bytes_out: setup.bytes_out,
             log: log.clone(),
             resolver: setup.resolver.unwrap_or_else(|| outside.clone()),
@@ -128,9 +136,14 @@ impl World {
 
     /// Opens a connection to the door; the server side runs as a task.
     pub(crate) fn open(&self) -> DuplexStream {
+        self.open_at(Principal::Agent)
+    }
+
+    /// The same at the door of `at`.
+    pub(crate) fn open_at(&self, at: Principal) -> DuplexStream {
         let (guest, inside) = tokio::io::duplex(1 << 20);
         let door = Arc::clone(&self.door);
-        tokio::spawn(async move { door.serve(inside).await });
+        tokio::spawn(async move { door.serve_at(inside, at).await });
         guest
     }
 
@@ -220,7 +233,7 @@ pub(crate) fn code(answer: &str) -> Option<&str> {
 /// `(target, admitted, reason, address, out, in, outcome)` of an egress fact.
 pub(crate) fn egress(fact: &Fact) -> (&str, bool, &str, Option<&str>, u64, u64, &str) {
     match fact {
-        Fact::Egress { target, admitted, reason, address, bytes_out, bytes_in, outcome } => {
+        Fact::Egress { target, admitted, reason, address, bytes_out, bytes_in, outcome, .. } => {
             (target, *admitted, reason, address.as_deref(), *bytes_out, *bytes_in, outcome)
         }
         other => panic!("{other:?}"),

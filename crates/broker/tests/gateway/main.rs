@@ -4,6 +4,7 @@
 
 mod budgets;
 mod carry;
+mod cases;
 mod ending;
 mod faults;
 mod refuse;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use cofferdam_run::fact::{CollectOutcome, Fact, ResourceUse, TeardownOutcome};
 use cofferdam_run::limits::Spend;
 use cofferdam_run::posture::LayerStatus;
+use cofferdam_run::spec::{AgentSpec, RunSpec, ShellNetwork, ShellSeparation};
 use cofferdam_run::{Cause, EngineKind, Outcome, Record, RunId};
 use serde_json::{Value, json};
 
@@ -176,6 +177,10 @@ fn details(out: Out, record: &Record) {
                 }
                 out.line(&format!("  made by  cofferdam {version}, {} engine", spec.engine));
                 out.line(&format!("  checkout {}", spec.checkout));
+                for service in &spec.services {
+                    out.line(&format!("  service  {service} (of this host's configuration)"));
+                }
+                out.line(&format!("  shell    {}", shell(spec)));
             }
             Fact::Snapshot { base, branch, uncommitted_paths, .. } => {
                 let branch = branch.as_deref().unwrap_or("detached HEAD");
@@ -213,6 +218,7 @@ fn details(out: Out, record: &Record) {
                 out.line(&format!("  secrets  {found} {}", searched.join(", ")));
             }
             Fact::Teardown { .. }
+            | Fact::EgressTest { .. }
             | Fact::Retained { .. }
             | Fact::Stopped { .. }
             | Fact::Note { .. } => {
@@ -227,6 +233,21 @@ fn details(out: Out, record: &Record) {
         "  egress   {admitted} admitted, {refused} refused   (cofferdam egress show {})",
         record.run
     ));
+}
+
+/// What the commands of the agent could reach, and how far that held.
+fn shell(spec: &RunSpec) -> String {
+    if matches!(spec.agent, AgentSpec::Command { .. }) {
+        return "one with the agent, which is a command".to_owned();
+    }
+    let network = match spec.shell.network {
+        ShellNetwork::Off => "off",
+        ShellNetwork::Rules => "rules",
+    };
+    match spec.shell.separation {
+        ShellSeparation::Enforced => format!("{network}, enforced"),
+        ShellSeparation::Advisory => format!("{network}, advisory"),
+    }
 }
 
 fn egress_counts(record: &Record) -> (u64, u64) {
@@ -287,6 +308,10 @@ pub(crate) fn view(record: &Record) -> Value {
         Fact::AgentEnded { report_claim, .. } => Some(report_claim),
         _ => None,
     });
+    let shell_spec = record.facts().find_map(|f| match f {
+        Fact::Armed { spec, .. } => Some(spec.shell),
+        _ => None,
+    });
     json!({
         "run": record.run,
         "outcome": record.verdict.outcome,
@@ -296,6 +321,7 @@ pub(crate) fn view(record: &Record) -> Value {
         "collected": collected(record),
         "spend": spend(record),
         "egress": { "admitted": admitted, "refused": refused },
+        "shell": shell_spec,
         "posture": layers,
         "report_claim": report,
         "record_head": record.head,
@@ -327,12 +353,13 @@ pub(crate) fn fact_line(fact: &Fact) -> (&'static str, String) {
         Fact::WorkspaceIn { head_claim } => text("workspace in", head_claim.to_string()),
         Fact::AgentStarted { program } => text("agent started", program.clone()),
         Fact::AgentClaim { kind, text: line } => text("agent", format!("{kind}: {line}")),
-        Fact::Egress { target, admitted, reason, bytes_out, bytes_in, outcome, .. } => {
+        Fact::Egress { target, admitted, reason, bytes_out, bytes_in, outcome, principal, .. } => {
             let verb = if *admitted { "admitted" } else { "refused" };
+            let by = principal.map(|by| format!("{}: ", by.as_str())).unwrap_or_default();
             text(
                 "egress",
                 format!(
-                    "{verb} {target} ({reason}) out {} in {} {outcome}",
+                    "{by}{verb} {target} ({reason}) out {} in {} {outcome}",
                     bytes(*bytes_out),
                     bytes(*bytes_in)
                 ),

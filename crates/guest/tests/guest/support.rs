@@ -84,6 +84,8 @@ impl World {
             agent: AgentStart::Command { argv: ["sh", "-c", script].map(str::to_owned).into() },
             env: BTreeMap::from([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())]),
             output_bytes: 1 << 20,
+            shell: None,
+            wall_test: None,
         }
     }
 

@@ -22,7 +22,7 @@ use super::door::{EgressConfig, EgressDoor};
 use super::limits::Limits;
 use crate::log::MemoryLog;
 use crate::secret::Secret;
-use crate::token::RunToken;
+use crate::token::{RunToken, Tokens};
 use client::{Client, Seen};
 use stub::Stub;
 
@@ -71,7 +71,7 @@ pub async fn check_vector(vector: &Vector) -> VectorResult {
         policy,
         services: Services::default(),
         gatewayed: Vec::new(),
-        token: RunToken::new(Secret::new(VECTOR_TOKEN.to_owned())),
+        tokens: Tokens::one(RunToken::new(Secret::new(VECTOR_TOKEN.to_owned()))),
         bytes_out: 1 << 30,
         log: log.clone(),
         resolver: stub.clone(),
