@@ -38,6 +38,14 @@ struct Base {
     tree: Tree,
     key: Digest,
     known: Option<LayerDigest>,
+    /// When the plan was begun.
+    planned: cache::Moment,
+}
+
+impl Base {
+    fn remember(&self, state_dir: &Path, layer: &LayerDigest) -> io::Result<()> {
+        cache::remember(state_dir, &self.key, layer, userland::places(&self.tree), self.planned)
+    }
 }
 
 impl Images {
@@ -46,11 +54,21 @@ impl Images {
         recipe: &Recipe,
         guest: GuestLayer,
     ) -> Result<Image, SandboxError> {
+        // The usual case makes no plan and asks no lock: nothing was touched and the image is there.
+        let state_dir = self.state_dir().to_owned();
+        if let Some(layer) = blocking(move || Ok(cache::recall_unplanned(&state_dir))).await?
+            && let Some(image) = self.find_loaded(recipe, &guest, &layer).await?
+        {
+            return Ok(image);
+        }
         let mut base = self.plan_base().await?;
-        // The usual case asks no lock: nothing changed and the image is there.
         if let Some(layer) = &base.known
             && let Some(image) = self.find_loaded(recipe, &guest, layer).await?
         {
+            // Something beside the files was touched: the next run need not plan again.
+            if let Err(error) = base.remember(self.state_dir(), layer) {
+                tracing::debug!(%error, "the base's files could not be remembered");
+            }
             return Ok(image);
         }
         let _here = self.building.lock().await;
@@ -96,6 +114,11 @@ impl Images {
     async fn plan_base(&self) -> Result<Base, SandboxError> {
         let state_dir = self.state_dir().to_owned();
         blocking(move || {
+            let planned = cache::now(&state_dir).map_err(|source| SandboxError::Io {
+                attempt: "write in",
+                path: state_dir.clone(),
+                source,
+            })?;
             let tree = userland::plan().map_err(|error| SandboxError::Root {
                 engine: EngineKind::Docker,
                 reason: chain(&error),
@@ -106,7 +129,7 @@ impl Images {
                 source,
             })?;
             let known = cache::recall(&state_dir, &key);
-            Ok(Base { tree, key, known })
+            Ok(Base { tree, key, known, planned })
         })
         .await
     }
@@ -196,7 +219,7 @@ fn write_base(state_dir: &Path, base: &Base) -> Result<(LayerDigest, File), Sand
     let mut file = tempfile::tempfile_in(state_dir).map_err(io)?;
     let layer = base.tree.write_tar(&mut file).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
-    cache::remember(state_dir, &base.key, &layer).map_err(io)?;
+    base.remember(state_dir, &layer).map_err(io)?;
     Ok((layer, file))
 }
 

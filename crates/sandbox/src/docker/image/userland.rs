@@ -247,6 +247,47 @@ pub(crate) fn stat_key(tree: &Tree) -> io::Result<Digest> {
     Ok(Digest::from_sha256(hash.finalize().into()))
 }
 
+/// Looked at whatever comes of it, besides what is in a plan.
+const CONSULTED: [&str; 18] = [
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/usr/bin",
+    "/usr/local/bin",
+    "/usr/lib",
+    "/usr/libexec",
+    "/usr/share",
+    "/usr/share/misc",
+    "/usr/lib/ssl",
+    "/usr/lib/locale",
+    "/etc/ssl",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.cache",
+];
+
+/// Every place of the host that the plan depends on: its files, links and directories under their own
+/// names, so that a file that comes, goes or is replaced shows in the directory that holds it.
+pub(crate) fn places(tree: &Tree) -> Vec<PathBuf> {
+    let mut places: BTreeSet<PathBuf> = CONSULTED.iter().map(PathBuf::from).collect();
+    for (path, node) in tree.entries() {
+        match node {
+            Node::Host { source, .. } => {
+                places.insert(source.clone());
+                places.extend(source.parent().map(Path::to_owned));
+            }
+            Node::Link(_) | Node::Directory { .. } => {
+                places.insert(Path::new("/").join(path));
+            }
+            Node::Text(_) => {}
+        }
+    }
+    places.into_iter().collect()
+}
+
 fn find_program(name: &str) -> Option<PathBuf> {
     PROGRAM_DIRS.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
 }
