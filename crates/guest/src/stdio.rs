@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
+use crate::limits::PIPE_BYTES;
 use crate::log;
 
 /// The link's two descriptors, no longer at 0 and 1.
@@ -54,6 +55,8 @@ fn keep_from_children() -> io::Result<()> {
 impl Claimed {
     /// The same as asynchronous halves. Needs a runtime.
     pub(crate) fn halves(self) -> io::Result<(Reader, Writer)> {
+        widen(&self.input);
+        widen(&self.output);
         let reader = match kind(&self.input)? {
             FileType::Fifo => Reader::Pipe(pipe::Receiver::from_owned_fd(self.input)?),
             FileType::Socket => Reader::Socket(socket(self.input)?),
@@ -66,6 +69,12 @@ impl Claimed {
         };
         Ok((reader, writer))
     }
+}
+
+/// Makes room in a pipe, so that a frame passes in one piece and with one waking of the other end.
+/// The kernel refuses beyond a person's quota and for what is no pipe; then it stays as it is.
+fn widen(fd: &OwnedFd) {
+    let _ = rustix::pipe::fcntl_setpipe_size(fd, PIPE_BYTES);
 }
 
 fn kind(fd: &OwnedFd) -> io::Result<FileType> {
