@@ -2,29 +2,35 @@
 
 use anyhow::bail;
 
+use crate::fuzz::{self, Options};
 use crate::{build, sh};
 
 struct Lane {
     name: &'static str,
     about: &'static str,
-    body: fn() -> anyhow::Result<()>,
+    body: fn(Options) -> anyhow::Result<()>,
 }
 
-const LANES: [Lane; 2] = [
+const LANES: [Lane; 3] = [
     Lane {
         name: "deny",
         about: "cargo-deny over licences, bans and sources (installs cargo-deny)",
-        body: deny,
+        body: |_| deny(),
+    },
+    Lane {
+        name: "fuzz",
+        about: "libFuzzer over every target, --seconds each; --keep writes the corpora back",
+        body: fuzz::fuzz,
     },
     Lane {
         name: "repeat",
         about: "the end-to-end suite on both engines, 20 times over",
-        body: repeat,
+        body: |_| repeat(),
     },
 ];
 
 /// Runs a lane, or lists them.
-pub(crate) fn lane(name: Option<&str>) -> anyhow::Result<()> {
+pub(crate) fn lane(name: Option<&str>, options: Options) -> anyhow::Result<()> {
     let Some(name) = name else {
         for lane in &LANES {
             sh::say(&format!("{:10} {}", lane.name, lane.about));
@@ -32,7 +38,7 @@ pub(crate) fn lane(name: Option<&str>) -> anyhow::Result<()> {
         return Ok(());
     };
     match LANES.iter().find(|l| l.name == name) {
-        Some(lane) => sh::step(lane.name, lane.body),
+        Some(lane) => sh::step(lane.name, || (lane.body)(options)),
         None => bail!("no lane {name:?}; `cargo xtask lane` lists them"),
     }
 }

@@ -21,6 +21,15 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// The search path.
+pub(crate) fn path() -> std::ffi::OsString {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "xtask adds to the search path of what it starts"
+    )]
+    std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
+}
+
 /// Where the test engine lives. Its socket path has to stay short, so it is not below `target`.
 pub(crate) fn engine_dir() -> PathBuf {
     std::env::temp_dir().join("cofferdam-test-engine")
