@@ -88,6 +88,7 @@ impl From<HostError> for CliError {
             | HostError::Gateway(_)
             | HostError::NoKey { .. }
             | HostError::PartMissing { .. }
+            | HostError::ShellShared { .. }
             | HostError::DataInCheckout(_) => REFUSED,
             HostError::Ledger(LedgerError::NoSuchRun { .. } | LedgerError::Ambiguous { .. })
             | HostError::NoCommits(_) => NOT_FOUND,

@@ -7,10 +7,11 @@ use cofferdam_run::RunId;
 use cofferdam_run::spec::{Dialect, ModelSpec};
 use cofferdam_wire::layout;
 
-/// Builds it. `person` are the variables that the person passes in by name.
+/// Builds it, for the agent or for its commands. `person` are the variables that the person passes in
+/// by name. Without a token nothing names the proxy, without a model nothing names the model gateway.
 pub(crate) fn environment(
     run: &RunId,
-    token: &RunToken,
+    token: Option<&RunToken>,
     model: Option<&ModelSpec>,
     person: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
@@ -31,18 +32,20 @@ pub(crate) fn environment(
     set("GIT_TERMINAL_PROMPT", "0");
     set("GIT_PAGER", "cat");
     set("PAGER", "cat");
-    // curl reads only the lower-case http_proxy, others only upper case.
-    let proxy = format!(
-        "http://{}:{}@127.0.0.1:{}",
-        layout::PROXY_USER,
-        token.expose(),
-        layout::PROXY_PORT
-    );
-    for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-        set(name, &proxy);
-    }
-    for name in ["NO_PROXY", "no_proxy"] {
-        set(name, "127.0.0.1,localhost,::1");
+    if let Some(token) = token {
+        // curl reads only the lower-case http_proxy, others only upper case.
+        let proxy = format!(
+            "http://{}:{}@127.0.0.1:{}",
+            layout::PROXY_USER,
+            token.expose(),
+            layout::PROXY_PORT
+        );
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+            set(name, &proxy);
+        }
+        for name in ["NO_PROXY", "no_proxy"] {
+            set(name, "127.0.0.1,localhost,::1");
+        }
     }
     if let Some(model) = model {
         let base = format!("http://127.0.0.1:{}", layout::MODEL_PORT);

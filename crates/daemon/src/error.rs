@@ -70,6 +70,12 @@ pub enum HostError {
     /// A variable that is to be passed in is not there.
     #[error("the variable {0} is to be passed in and is not set")]
     NoVariable(String),
+    /// Agent and shell have to be kept apart, and would not be.
+    #[error("agent and shell cannot be kept apart, as this run requires: {why}")]
+    ShellShared {
+        /// What stands in the way.
+        why: String,
+    },
     /// A mistake of Cofferdam's own.
     #[error("{0}")]
     Internal(String),
@@ -105,6 +111,7 @@ impl HostError {
             Self::Internal(_) => "HOST-008",
             Self::DataInCheckout(_) => "HOST-009",
             Self::NoVariable(_) => "HOST-010",
+            Self::ShellShared { .. } => "HOST-011",
         }
     }
 
@@ -138,6 +145,9 @@ impl HostError {
             Self::DataInCheckout(_) => {
                 Some("put it elsewhere with --data-dir or COFFERDAM_DATA_DIR".to_owned())
             }
+            Self::ShellShared { .. } => Some(
+                "use the built-in agent with --engine native, or leave the requirement out".to_owned(),
+            ),
             Self::Internal(_) => {
                 Some("this is a mistake in cofferdam: please report it".to_owned())
             }

@@ -4,13 +4,15 @@
 //! Never returns while a process of the agent lives that the kernel lets us end, and never waits
 //! for one without a bound once it should be gone.
 
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use cofferdam_agent::driver::{EventsFormat, Launch, LaunchInput, driver_for};
-use cofferdam_wire::{AgentEnd, AgentStart, GitIdentity, OutputStream, StartSpec, layout};
+use cofferdam_wire::{AgentEnd, AgentStart, GitIdentity, OutputStream, ShellStart, StartSpec, layout};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinHandle;
@@ -26,15 +28,21 @@ use crate::talk::{ToHost, Wish, Wishes};
 
 /// What is to be started.
 pub(crate) fn launch(places: &Places, spec: &StartSpec) -> Result<Launch, String> {
-    let mut env = spec.env.clone();
-    let identity = identity_variables(&spec.workspace.identity);
-    let home = ("HOME", places.home.to_string_lossy().into_owned());
-    for (name, value) in identity.into_iter().chain([home]) {
-        env.entry(name.to_owned()).or_insert(value);
-    }
+    let complete = |mut env: BTreeMap<String, String>| {
+        let identity = identity_variables(&spec.workspace.identity);
+        let home = ("HOME", places.home.to_string_lossy().into_owned());
+        for (name, value) in identity.into_iter().chain([home]) {
+            env.entry(name.to_owned()).or_insert(value);
+        }
+        env
+    };
+    let env = complete(spec.env.clone());
+    let shell =
+        spec.shell.clone().map(|shell| ShellStart { env: complete(shell.env.clone()), ..shell });
     let cwd = places.repo.to_string_lossy();
-    let mut launch =
-        driver_for(&spec.agent).launch(&env, &cwd).map_err(|error| error.to_string())?;
+    let mut launch = driver_for(&spec.agent, shell.as_ref())
+        .launch(&env, &cwd)
+        .map_err(|error| error.to_string())?;
     if Path::new(&launch.program) == Path::new(layout::GUEST_BIN) {
         launch.program = places.guest_bin.to_string_lossy().into_owned();
     }
@@ -74,8 +82,8 @@ pub(crate) struct Unheard {
     events: EventsFormat,
 }
 
-/// Starts it.
-pub(crate) fn start(launch: Launch) -> Result<Unheard, String> {
+/// Starts it, with its channel to the shell host where there is one.
+pub(crate) fn start(launch: Launch, channel: Option<OwnedFd>) -> Result<Unheard, String> {
     let mut command = process::command(&launch.program);
     command
         .args(&launch.argv)
@@ -87,6 +95,9 @@ pub(crate) fn start(launch: Launch) -> Result<Unheard, String> {
         command.stdin(Stdio::piped());
     }
     harden::agent(&mut command);
+    if let Some(channel) = channel {
+        harden::give_channel(&mut command, channel);
+    }
     let mut process = harden::first_to_go(|| process::start(&mut command))
         .map_err(|error| format!("`{}` could not be started: {error}", launch.program))?;
     if let (LaunchInput::Bytes(bytes), Some(mut stdin)) = (launch.stdin, process.child.stdin.take())

@@ -5,9 +5,11 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use cofferdam_wire::layout;
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
@@ -28,20 +30,96 @@ pub(crate) fn myself(writable: &[PathBuf]) -> Option<i32> {
     if let Err(error) = open_oom_score() {
         log::line(&format!("memory may run out for the supervisor first: {error}"));
     }
-    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        log::line(&format!("still dumpable: {error}"));
-    }
+    hide();
     // Whoever loses its parent becomes a child of this process, so that nothing of the agent can
     // get out of reach.
     if let Err(error) = set_child_subreaper(Some(rustix::process::getpid())) {
         log::line(&format!("not the parent of orphans: {error}"));
     }
-    match restrict_files(writable) {
+    let abi = match restrict_files(writable) {
         Ok(abi) => abi,
         Err(error) => {
             log::line(&format!("no Landlock: {error}"));
             None
         }
+    };
+    if let Err(error) = refuse_unknown_calls(layout::LAST_KNOWN_CALL) {
+        log::line(&format!("system calls newer than the profile are let through: {error}"));
+    }
+    abi
+}
+
+/// Refuses, with `ENOSYS`, every system call past `last_known`, the x32 range, and `clone3`, whose flags no
+/// filter can read: for this thread and all that it starts, for good. The native launcher has done so
+/// before; a profile that other engines take can only speak of calls by name, and gVisor answers
+/// it with another error, on which no program falls back to `clone`.
+#[expect(unsafe_code, reason = "no safe wrapper installs a filter")]
+fn refuse_unknown_calls(last_known: u32) -> std::io::Result<()> {
+    // Classic BPF: `LD|W|ABS`, `JMP|JGT|K` and `RET|K` of <linux/bpf_common.h>.
+    const LOAD: u16 = 0x20;
+    const JUMP_EQUAL: u16 = 0x15;
+    const JUMP_GREATER: u16 = 0x25;
+    const CLONE3: u32 = 435;
+    const RETURN: u16 = 0x06;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = [
+        // Offset 0 of `struct seccomp_data` is the call's number.
+        step(LOAD, 0, 0, 0),
+        step(JUMP_EQUAL, 1, 0, CLONE3),
+        step(JUMP_GREATER, 0, 1, last_known),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 5, filter: program.as_mut_ptr() };
+    // SAFETY: the program has five steps and outlives the call, which copies it.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0)
+    };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Makes the process unreadable for others of its uid: memory, environment, descriptors.
+pub(crate) fn hide() {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        log::line(&format!("still dumpable: {error}"));
+    }
+}
+
+/// The same as [`myself`] and [`agent`] together for the shell host, whose commands are the agent's:
+/// they cannot signal or trace anything but one another, and go first when memory runs out. Orphans
+/// stay the supervisor's.
+pub(crate) fn shell_host(writable: &[PathBuf]) {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", AGENT_OOM_SCORE) {
+        log::line(&format!("memory may run out for the supervisor first: {error}"));
+    }
+    hide();
+    if let Err(error) = restrict_files(writable) {
+        log::line(&format!("no Landlock: {error}"));
+    }
+    let scope = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(Scope::Signal)
+        .and_then(Ruleset::create)
+        .and_then(landlock::RulesetCreated::restrict_self);
+    if let Err(error) = scope {
+        log::line(&format!("commands can signal the agent: {error}"));
+    }
+}
+
+/// Gives the agent's process the descriptor `channel` as number [`layout::SHELL_FD`], which must be
+/// taken in this process by something that is not needed in the agent's.
+#[expect(unsafe_code, reason = "must happen in the child, before its program runs")]
+pub(crate) fn give_channel(command: &mut tokio::process::Command, channel: OwnedFd) {
+    // SAFETY: runs between fork and exec in a process that had several threads, so it may neither
+    // allocate nor lock: it makes one system call on a descriptor that the closure owns.
+    unsafe {
+        command.pre_exec(move || {
+            // Never equal, as said above, so that the new one stays open across the exec.
+            match libc::dup2(channel.as_raw_fd(), layout::SHELL_FD) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        });
     }
 }
 
@@ -135,4 +213,32 @@ fn kernel_abi() -> Option<i32> {
         )
     };
     i32::try_from(version).ok().filter(|v| *v > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(unsafe_code, reason = "the call itself is what is tested")]
+    fn landlock_version() -> (i64, i32) {
+        // SAFETY: with the version flag the kernel reads no memory and creates nothing.
+        let got = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32) };
+        (got, std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    #[test]
+    fn a_call_past_the_last_known_one_is_refused_and_those_before_it_work() {
+        // A filter is its thread's own: the rest of the tests go on without.
+        let inside = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            let number = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap();
+            refuse_unknown_calls(number).unwrap();
+            let (_, still) = landlock_version();
+            refuse_unknown_calls(number - 1).unwrap();
+            (still, landlock_version())
+        });
+        let (still, (got, errno)) = inside.join().unwrap();
+        assert_ne!(still, libc::ENOSYS, "this kernel has no call to test with");
+        assert_eq!((got, errno), (-1, libc::ENOSYS));
+    }
 }
