@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 
 use crate::place::Place;
 use crate::problem::Problem;
-use crate::types::{Cancelled, Event, NewCode, NewRun, Nothing, ServiceInfo, StartedRun};
+use crate::types::{Cancelled, Event, NewCode, NewTask, Nothing, ServiceInfo, StartedTask};
 
 /// Most bytes of an answer; a record is the largest.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
@@ -132,12 +132,12 @@ impl Client {
         self.post("/api/v1/service/stop", &[], &Nothing {}).await.map(|Nothing {}| ())
     }
 
-    /// Starts a run; with the same key at most once.
+    /// Makes a task and queues its first run; with the same key at most once.
     ///
     /// # Errors
     /// The service refuses.
-    pub async fn start(&self, key: &str, run: &NewRun) -> Result<StartedRun, ClientError> {
-        self.post("/api/v1/runs", &[("idempotency-key", key.to_owned())], run).await
+    pub async fn start(&self, key: &str, task: &NewTask) -> Result<StartedTask, ClientError> {
+        self.post("/api/v1/tasks", &[("idempotency-key", key.to_owned())], task).await
     }
 
     /// Wishes to stop a run.

@@ -42,11 +42,16 @@ pub(crate) struct Call<Q = Nothing, B = Nothing> {
 impl<Q, B> Call<Q, B> {
     /// The run that the path names, by its id or the beginning of one.
     pub(crate) async fn run(&self) -> Result<RunId, Problem> {
-        let text = self.path.get("run").map(String::as_str).unwrap_or_default();
+        let text = self.part("run");
         if let Ok(id) = text.parse::<RunId>() {
             return Ok(id);
         }
         Ok(self.service.host.ledger().resolve_prefix(text).await?)
+    }
+
+    /// A part of the path, as it stands there.
+    pub(crate) fn part(&self, name: &str) -> &str {
+        self.path.get(name).map(String::as_str).unwrap_or_default()
     }
 
     /// A header's text.

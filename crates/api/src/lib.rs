@@ -7,6 +7,7 @@
 
 mod access;
 mod client;
+mod dispatch;
 mod endpoint;
 mod error;
 mod guard;

@@ -106,9 +106,8 @@ fn status(error: &HostError) -> StatusCode {
         | HostError::Gateway(_)
         | HostError::NoKey { .. }
         | HostError::DataInCheckout(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        HostError::Ledger(LedgerError::NoSuchRun { .. }) | HostError::NoCommits(_) => {
-            StatusCode::NOT_FOUND
-        }
+        HostError::Ledger(LedgerError::NoSuchRun { .. } | LedgerError::NotFound { .. })
+        | HostError::NoCommits(_) => StatusCode::NOT_FOUND,
         HostError::Ledger(LedgerError::Ambiguous { .. })
         | HostError::NotOver(_)
         | HostError::TakenOver(_) => StatusCode::CONFLICT,

@@ -47,7 +47,7 @@ pub struct ServeOptions {
     /// Further names under which the browser's door is reached, as `host` or `host:port`.
     pub names: Vec<String>,
     /// Runs at once; further ones wait.
-    pub live: usize,
+    pub live: u32,
 }
 
 impl ServeOptions {
@@ -76,6 +76,7 @@ pub struct Bound {
 /// A service that listens and does not answer yet.
 pub struct Server {
     service: Arc<Service>,
+    live: u32,
     socket: UnixListener,
     tcp: Option<(TcpListener, Names)>,
     _lock: ServiceLock,
@@ -116,7 +117,7 @@ impl Server {
         let lock = ServiceLock::take(&place)?;
         let token = place.token();
         let secrets = Secrets::open(&token).map_err(|e| ServeError::file("use", &token, e))?;
-        let service = Arc::new(Service::new(host, secrets, environment, options.live));
+        let service = Arc::new(Service::new(host, secrets, environment));
         let tcp = match options.listen {
             None => None,
             Some(address) if !address.ip().is_loopback() => {
@@ -138,12 +139,13 @@ impl Server {
             (Some(address), Ok(code)) => Some(format!("http://{address}/#code={}", code.expose())),
             _ => None,
         };
-        Ok((Self { service, socket, tcp, _lock: lock }, Bound { address, url }))
+        let live = options.live;
+        Ok((Self { service, live, socket, tcp, _lock: lock }, Bound { address, url }))
     }
 
     /// Serves until `stop`, then stops the runs, settles them and ends.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { service, socket, tcp, _lock: lock } = self;
+        let Self { service, live, socket, tcp, _lock: lock } = self;
         let ending = CancellationToken::new();
         let tasks = TaskTracker::new();
         let local = router(&service, Door::Socket, Names::default());
@@ -152,6 +154,7 @@ impl Server {
             let pages = router(&service, Door::Tcp, names);
             tasks.spawn(accept_tcp(listener, pages, ending.clone()));
         }
+        service.begin(live);
         tokio::select! {
             () = stop => {}
             () = service.asked_to_stop.cancelled() => {}

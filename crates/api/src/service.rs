@@ -1,65 +1,50 @@
-//! The runs of this process: started, queued for a place, supervised, stopped.
+//! What this process holds beside the ledger: the means to stop its runs, values that were handed
+//! over, who may come in.
 //!
-//! What is durable is in the ledger; here is only what a process must hold: the keys of its runs, and
-//! the means to stop them. It decides nothing about a run.
+//! Everything that must outlive the process is in the ledger. It decides nothing about a run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cofferdam_daemon::{Armed, Host, HostError, RunRequest, Silent};
-use cofferdam_run::{Digest, RunId, TimestampMs};
-use tokio::sync::Semaphore;
+use cofferdam_daemon::Host;
+use cofferdam_run::{RunId, TaskId, TimestampMs};
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::problem::Problem;
+use crate::dispatch::{self, Handed};
 use crate::secrets::Secrets;
-use crate::types::StartedRun;
 
 /// Runs that a service supervises at once unless it is told otherwise; further ones wait, queued.
-pub(crate) const DEFAULT_LIVE: usize = 8;
+pub(crate) const DEFAULT_LIVE: u32 = 8;
 /// Streams of events at once. A further one is refused with API-008.
 pub(crate) const MAX_STREAMS: usize = 256;
-/// Idempotency keys that are remembered; the oldest is forgotten first.
-pub(crate) const MAX_KEYS: usize = 4096;
 /// How long a stopping service waits for its runs to be wound up.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(120);
 
 /// Values of the service's own environment.
 pub type Environment = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// A creation that is under way or done, by its key: a second one waits for the first.
-type Creation = Arc<tokio::sync::Mutex<Option<(Digest, RunId)>>>;
-
-#[derive(Default)]
-struct Keys {
-    by_key: HashMap<String, Creation>,
-    order: std::collections::VecDeque<String>,
-}
-
 pub(crate) struct Service {
     pub(crate) host: Arc<Host>,
     pub(crate) secrets: Secrets,
     pub(crate) environment: Environment,
     pub(crate) streams: Arc<Semaphore>,
+    /// Nothing new is taken any more.
     pub(crate) stopping: CancellationToken,
     pub(crate) asked_to_stop: CancellationToken,
+    /// The queue may have something, or room.
+    pub(crate) changed: Notify,
     pub(crate) address: OnceLock<SocketAddr>,
-    places: Arc<Semaphore>,
+    pub(crate) tasks: TaskTracker,
     live: Mutex<HashMap<RunId, CancellationToken>>,
-    keys: Mutex<Keys>,
-    tasks: TaskTracker,
+    handed: Handed,
 }
 
 impl Service {
-    pub(crate) fn new(
-        host: Arc<Host>,
-        secrets: Secrets,
-        environment: Environment,
-        live: usize,
-    ) -> Self {
+    pub(crate) fn new(host: Arc<Host>, secrets: Secrets, environment: Environment) -> Self {
         Self {
             host,
             secrets,
@@ -67,12 +52,17 @@ impl Service {
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             stopping: CancellationToken::new(),
             asked_to_stop: CancellationToken::new(),
+            changed: Notify::new(),
             address: OnceLock::new(),
-            places: Arc::new(Semaphore::new(live.max(1))),
-            live: Mutex::default(),
-            keys: Mutex::default(),
             tasks: TaskTracker::new(),
+            live: Mutex::default(),
+            handed: Handed::default(),
         }
+    }
+
+    /// Takes from the queue from now on.
+    pub(crate) fn begin(self: &Arc<Self>, live: u32) {
+        self.tasks.spawn(dispatch::dispatch(Arc::clone(self), live.max(1)));
     }
 
     pub(crate) fn now(&self) -> TimestampMs {
@@ -83,91 +73,41 @@ impl Service {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many runs this process has, waiting ones included.
+    /// How many runs this process supervises.
     pub(crate) fn live_count(&self) -> u64 {
         self.live().len() as u64
     }
 
-    /// Tells the supervisor of a run, when it is this process's, that somebody wishes to stop it.
+    pub(crate) fn took(&self, run: &RunId, cancel: CancellationToken) {
+        self.live().insert(run.clone(), cancel);
+    }
+
+    pub(crate) fn gave_back(&self, run: &RunId) {
+        self.live().remove(run);
+    }
+
+    /// Tells the supervisor of a run, when it is this process's, that somebody wishes to stop it. The
+    /// wish itself is in the ledger already.
     pub(crate) fn nudge(&self, run: &RunId) {
         if let Some(cancel) = self.live().get(run) {
             cancel.cancel();
         }
     }
 
-    fn creation(&self, key: &str) -> Creation {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = keys.by_key.get(key) {
-            return Arc::clone(known);
-        }
-        while keys.order.len() >= MAX_KEYS {
-            let Some(oldest) = keys.order.pop_front() else { break };
-            keys.by_key.remove(&oldest);
-        }
-        let fresh = Creation::default();
-        keys.order.push_back(key.to_owned());
-        keys.by_key.insert(key.to_owned(), Arc::clone(&fresh));
-        fresh
+    pub(crate) fn hand_over(&self, task: &TaskId, values: BTreeMap<String, String>) {
+        self.handed.keep(task, values);
     }
 
-    /// Starts a run, once per key: the same request again gets the same run.
-    pub(crate) async fn start(
-        self: &Arc<Self>,
-        key: Option<String>,
-        body: Digest,
-        request: RunRequest,
-    ) -> Result<StartedRun, Problem> {
-        let creation = key.map_or_else(Creation::default, |key| self.creation(&key));
-        let mut made = creation.lock().await;
-        if let Some((before, run)) = made.as_ref() {
-            if *before != body {
-                return Err(Problem::key_reused());
-            }
-            return Ok(StartedRun { run: run.clone(), reach: String::new(), repeated: true });
-        }
-        if self.stopping.is_cancelled() {
-            return Err(Problem::stopping());
-        }
-        let armed = self.host.arm(request).await?;
-        let (run, reach) = (armed.id().clone(), armed.reach());
-        *made = Some((body, run.clone()));
-        self.supervise(armed);
-        Ok(StartedRun { run, reach, repeated: false })
+    pub(crate) fn handed(&self, task: &TaskId) -> BTreeMap<String, String> {
+        self.handed.of(task)
     }
 
-    fn supervise(self: &Arc<Self>, armed: Armed) {
-        let (service, run, cancel) =
-            (Arc::clone(self), armed.id().clone(), CancellationToken::new());
-        self.live().insert(run.clone(), cancel.clone());
-        self.tasks.spawn(async move {
-            let place = tokio::select! {
-                biased;
-                () = cancel.cancelled() => None,
-                place = Arc::clone(&service.places).acquire_owned() => place.ok(),
-            };
-            // A run that was cancelled while it waited is over already; one that another wish stopped
-            // is wound up at once.
-            let waits = place.is_none() && service.is_over(&run).await;
-            if !waits {
-                match service.host.supervise(armed, Arc::new(Silent), cancel).await {
-                    Ok(report) => {
-                        tracing::info!(%run, outcome = %report.record.verdict.outcome, "run over");
-                    }
-                    Err(HostError::TakenOver(_)) => tracing::warn!(%run, "run taken over"),
-                    Err(error) => tracing::error!(%run, %error, "run not supervised"),
-                }
-            }
-            drop(place);
-            service.live().remove(&run);
-        });
+    pub(crate) fn forget(&self, task: &TaskId) {
+        self.handed.forget(task);
     }
 
-    async fn is_over(&self, run: &RunId) -> bool {
-        let stored = self.host.ledger().run(run).await;
-        stored.is_ok_and(|run| run.state.name().is_terminal())
-    }
-
-    /// Stops taking runs, stops those that are live, and waits for them within [`STOP_LIMIT`].
+    /// Takes nothing more, stops what is live, and waits for it within [`STOP_LIMIT`]. What is queued
+    /// stays queued: the next service takes it.
     pub(crate) async fn stop(&self) {
         self.stopping.cancel();
         let runs: Vec<RunId> = self.live().keys().cloned().collect();
@@ -181,10 +121,8 @@ impl Service {
         }
         self.tasks.close();
         if tokio::time::timeout(STOP_LIMIT, self.tasks.wait()).await.is_err() {
-            tracing::error!(
-                live = self.live_count(),
-                "runs left unsettled: the next sweep does it"
-            );
+            let live = self.live_count();
+            tracing::error!(live, "runs left unsettled: the next start settles them");
         }
     }
 }

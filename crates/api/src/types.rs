@@ -1,21 +1,25 @@
 //! What travels over the API, version 1. A field, once given, keeps its name and meaning.
 //!
 //! Types of `run` (states, facts, verdicts, records) are used as they are. Nothing here holds a
-//! secret but [`NewRun::secrets`], which is taken and never given.
+//! secret but [`NewTask::secrets`], which is taken and never given.
 
-use std::collections::BTreeMap;
-
-use cofferdam_daemon::wish::RunWish;
-use cofferdam_ledger::{EventBody, OutputStream, RunRow, StoredEvent};
+use cofferdam_ledger::store::work::BoardRow;
+use cofferdam_ledger::{EventBody, OutputStream, StoredEvent};
 use cofferdam_run::fact::Fact;
 use cofferdam_run::limits::Spend;
 use cofferdam_run::posture::LayerReport;
 use cofferdam_run::spec::{Mode, RunSpec};
-use cofferdam_run::{RunEvent, RunId, StateName, TimestampMs, Verdict};
+use cofferdam_run::{
+    ProjectId, RunEvent, RunId, StateName, TaskId, ThreadId, TimestampMs, Verdict,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Role;
+mod work;
+
+pub use work::*;
+
 pub use crate::endpoint::Nothing;
 pub use crate::problem::Problem;
 
@@ -78,6 +82,18 @@ impl std::fmt::Debug for NewSession {
     }
 }
 
+/// A part of a list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PageQuery {
+    /// Only what is older: `next` of the page before.
+    #[serde(default)]
+    pub before: Option<u64>,
+    /// Most of them, 1 to 1000; 50 when not given.
+    #[serde(default)]
+    pub limit: Option<u32>,
+}
+
 /// Which runs to list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -88,9 +104,18 @@ pub struct ListRuns {
     /// Only runs that are not over.
     #[serde(default)]
     pub live: bool,
-    /// Only runs of this checkout, an absolute path.
+    /// Only of this project.
     #[serde(default)]
-    pub checkout: Option<String>,
+    pub project: Option<ProjectId>,
+    /// Only of this thread.
+    #[serde(default)]
+    pub thread: Option<ThreadId>,
+    /// Only attempts of this task.
+    #[serde(default)]
+    pub task: Option<TaskId>,
+    /// Only what is older: `next` of the page before.
+    #[serde(default)]
+    pub before: Option<u64>,
     /// Most of them, 1 to 1000; 50 when not given.
     #[serde(default)]
     pub limit: Option<u32>,
@@ -101,6 +126,8 @@ pub struct ListRuns {
 pub struct RunList {
     /// The runs.
     pub runs: Vec<RunSummary>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<u64>,
 }
 
 /// A run as lists show it.
@@ -108,6 +135,14 @@ pub struct RunList {
 pub struct RunSummary {
     /// Its id.
     pub run: RunId,
+    /// The task that it is an attempt of; `None` for a command that ran in its own process.
+    pub task: Option<TaskId>,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Its project.
+    pub project: Option<ProjectId>,
+    /// Its thread.
+    pub thread: Option<ThreadId>,
     /// One line for people.
     pub title: String,
     /// Absolute path of the checkout.
@@ -118,7 +153,7 @@ pub struct RunSummary {
     pub state: StateName,
     /// Nothing will change any more.
     pub over: bool,
-    /// Its process is gone; a sweep settles it.
+    /// Its process is gone; it is settled soon.
     pub lost: bool,
     /// Somebody wishes to cancel it, or did.
     pub cancel_requested: bool,
@@ -126,6 +161,8 @@ pub struct RunSummary {
     pub created_at_ms: TimestampMs,
     /// When it last changed.
     pub updated_at_ms: TimestampMs,
+    /// It waits until then.
+    pub due_at_ms: Option<TimestampMs>,
     /// Commits fetched; `None` before collecting.
     pub commits: Option<u64>,
     /// The ref that holds them.
@@ -137,22 +174,28 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    pub(crate) fn of(row: RunRow, lost: bool) -> Self {
+    pub(crate) fn of(row: BoardRow, lost: bool) -> Self {
+        let BoardRow { run, task, project, thread, attempt, due_at } = row;
         Self {
-            run: row.id,
-            title: row.title,
-            checkout: row.checkout,
-            mode: row.mode,
-            state: row.state,
-            over: row.state.is_terminal(),
+            run: run.id,
+            task,
+            attempt,
+            project,
+            thread,
+            title: run.title,
+            checkout: run.checkout,
+            mode: run.mode,
+            state: run.state,
+            over: run.state.is_terminal(),
             lost,
-            cancel_requested: row.cancel_requested,
-            created_at_ms: row.created_at,
-            updated_at_ms: row.updated_at,
-            commits: row.commits,
-            reference: row.reference,
-            verdict: row.verdict,
-            spend: row.spend,
+            cancel_requested: run.cancel_requested,
+            created_at_ms: run.created_at,
+            updated_at_ms: run.updated_at,
+            due_at_ms: due_at,
+            commits: run.commits,
+            reference: run.reference,
+            verdict: run.verdict,
+            spend: run.spend,
         }
     }
 }
@@ -165,36 +208,6 @@ pub struct RunDetail {
     pub summary: RunSummary,
     /// Everything that was decided beforehand.
     pub spec: RunSpec,
-}
-
-/// A run to start.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewRun {
-    /// What is wished for; what is left out comes from the service's configuration.
-    pub wish: RunWish,
-    /// Values of variables that the run needs (the provider's key, and those named in `env`), instead
-    /// of the service's own environment. Kept in memory only. Taken over the local socket alone.
-    #[serde(default)]
-    pub secrets: BTreeMap<String, String>,
-}
-
-impl std::fmt::Debug for NewRun {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&String> = self.secrets.keys().collect();
-        f.debug_struct("NewRun").field("wish", &self.wish).field("secrets", &names).finish()
-    }
-}
-
-/// A run that was started, or was before under the same key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct StartedRun {
-    /// Its id.
-    pub run: RunId,
-    /// What will be reachable, one line.
-    pub reach: String,
-    /// The same request had started it before.
-    pub repeated: bool,
 }
 
 /// What became of a wish to cancel.
@@ -237,6 +250,29 @@ pub struct From {
     /// Only events with a larger sequence number; the header `Last-Event-ID` beats it.
     #[serde(default)]
     pub after: u64,
+}
+
+/// Where the stream of all runs begins.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FromLog {
+    /// Only events with a larger id; from now on when not given. `Last-Event-ID` beats it.
+    #[serde(default)]
+    pub after: Option<u64>,
+    /// Only changes of state.
+    #[serde(default)]
+    pub transitions_only: bool,
+}
+
+/// An event with its place in the whole log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LoggedEvent {
+    /// Grows over the whole data directory.
+    pub id: u64,
+    /// Whose.
+    pub run: RunId,
+    /// What.
+    pub event: Event,
 }
 
 /// Events of a run, in order.

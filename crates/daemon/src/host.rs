@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cofferdam_ledger::{Ledger, Store};
+use cofferdam_ledger::{Durable, Ledger, Store};
 use cofferdam_run::{EngineKind, InstanceId};
 use cofferdam_sandbox::EngineReport;
 
@@ -35,6 +35,8 @@ pub struct HostOptions {
 pub struct Host {
     pub(crate) paths: Paths,
     pub(crate) ledger: Arc<dyn Store>,
+    /// The same ledger, with tasks, approvals, triggers and the log over all runs.
+    durable: Arc<dyn Durable>,
     pub(crate) instance: InstanceId,
     pub(crate) engines: Engines,
     pub(crate) config: Config,
@@ -66,7 +68,7 @@ impl Host {
         for dir in [paths.data().to_path_buf(), paths.runs(), paths.engine_state()] {
             create_private_dir(&dir).map_err(|e| HostError::io("create", &dir, e))?;
         }
-        let ledger = Ledger::open(&paths.ledger()).await?;
+        let ledger = Arc::new(Ledger::open(&paths.ledger()).await?);
         let instance = ledger.instance_id().await?;
         let guest = find(GUEST, &options.bin_dirs);
         let launcher = find(LAUNCHER, &options.bin_dirs);
@@ -78,7 +80,8 @@ impl Host {
         );
         Ok(Self {
             paths,
-            ledger: Arc::new(ledger),
+            ledger: ledger.clone(),
+            durable: ledger,
             instance,
             engines,
             config: options.config,
@@ -86,6 +89,18 @@ impl Host {
             guest,
             launcher,
         })
+    }
+
+    /// This process, as leases name it.
+    #[must_use]
+    pub fn owner(&self) -> String {
+        crate::owner::me()
+    }
+
+    /// Tasks, approvals, triggers and the log over all runs.
+    #[must_use]
+    pub fn durable(&self) -> &Arc<dyn Durable> {
+        &self.durable
     }
 
     /// The ledger.

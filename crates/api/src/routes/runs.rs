@@ -1,31 +1,16 @@
-//! Runs: list, start, look, stop, follow.
+//! Runs: list, look, stop, follow. They are made by tasks, or by commands in their own process.
 
-use cofferdam_ledger::{CancelOutcome, ListFilter};
-use cofferdam_run::{Digest, StateName};
+use cofferdam_ledger::CancelOutcome;
+use cofferdam_ledger::store::work::{Page, RunFilter};
+use cofferdam_run::StateName;
 use http::StatusCode;
 
-use crate::access::Via;
+use super::{limit, page, paged};
 use crate::endpoint::{Call, Nothing};
 use crate::problem::Problem;
 use crate::types::{
-    After, CancelResult, Cancelled, Event, EventPage, ListRuns, NewRun, RunDetail, RunList,
-    RunSummary, StartedRun,
+    After, CancelResult, Cancelled, Event, EventPage, ListRuns, RunDetail, RunList, RunSummary,
 };
-
-/// Most entries of a list or a page. A larger wish is refused with API-005.
-pub(crate) const MAX_PAGE: u32 = 1000;
-/// Most variables handed over with a run, and most bytes of one. Past either API-005.
-pub(crate) const MAX_SECRETS: usize = 64;
-/// See [`MAX_SECRETS`].
-pub(crate) const MAX_SECRET_BYTES: usize = 64 << 10;
-
-fn limit(wish: Option<u32>, usual: u32) -> Result<u32, Problem> {
-    match wish {
-        None => Ok(usual),
-        Some(limit @ 1..=MAX_PAGE) => Ok(limit),
-        Some(_) => Err(Problem::malformed(format!("limit must be 1 to {MAX_PAGE}"))),
-    }
-}
 
 fn states(text: Option<&str>) -> Result<Vec<StateName>, Problem> {
     let names = text.unwrap_or_default().split(',').map(str::trim).filter(|n| !n.is_empty());
@@ -34,74 +19,77 @@ fn states(text: Option<&str>) -> Result<Vec<StateName>, Problem> {
 
 pub(super) async fn list(call: Call<ListRuns>) -> Result<RunList, Problem> {
     let query = &call.query;
-    let filter = ListFilter {
+    let filter = RunFilter {
         states: states(query.state.as_deref())?,
         live_only: query.live,
-        checkout: query.checkout.clone(),
-        ..ListFilter::default()
+        project: query.project.clone(),
+        thread: query.thread.clone(),
+        task: query.task.clone(),
     };
     let host = &call.service.host;
-    let rows = host.ledger().list(filter, limit(query.limit, 50)?).await?;
+    let found = host.durable().runs(filter, page(query.before, query.limit)?).await?;
     let lost = host.lost().await?;
+    let (rows, next) = paged(found);
     let runs = rows.into_iter().map(|row| {
-        let is_lost = lost.contains(&row.id);
+        let is_lost = lost.contains(&row.run.id);
         RunSummary::of(row, is_lost)
     });
-    Ok(RunList { runs: runs.collect() })
+    Ok(RunList { runs: runs.collect(), next })
 }
 
 pub(super) async fn one(call: Call) -> Result<RunDetail, Problem> {
     let id = call.run().await?;
     let host = &call.service.host;
     let run = host.ledger().run(&id).await?;
-    let filter = ListFilter { checkout: Some(run.spec.checkout.clone()), ..ListFilter::default() };
-    let rows = host.ledger().list(filter, u32::MAX).await?;
-    let row = rows
-        .into_iter()
-        .find(|row| row.id == id)
-        .ok_or_else(|| Problem::no_such(format!("run {id}")))?;
+    let task = host.durable().task_of(&id).await?;
     let lost = host.lost().await?.contains(&id);
-    Ok(RunDetail { summary: RunSummary::of(row, lost), spec: run.spec })
+    // The rows of its task, or of the runs that have none: few, and the one asked for is among them.
+    let filter = RunFilter { task, ..RunFilter::default() };
+    let mut part = Page { before: None, limit: super::MAX_PAGE };
+    loop {
+        let found = host.durable().runs(filter.clone(), part).await?;
+        if let Some(row) = found.items.into_iter().find(|row| row.run.id == id) {
+            return Ok(RunDetail { summary: RunSummary::of(row, lost), spec: run.spec });
+        }
+        match found.next {
+            Some(next) => part.before = Some(next),
+            None => return Err(Problem::no_such(format!("run {id}"))),
+        }
+    }
 }
 
-pub(super) async fn create(call: Call<Nothing, NewRun>) -> Result<StartedRun, Problem> {
-    let NewRun { wish, secrets } = &call.body;
-    if !secrets.is_empty() && call.caller.is_none_or(|c| c.via != Via::Socket) {
-        let title = "secrets are taken over the local socket alone";
-        return Err(Problem::new(StatusCode::FORBIDDEN, "API-011", title)
-            .hint("set the variable where the service is started"));
-    }
-    if secrets.len() > MAX_SECRETS || secrets.values().any(|v| v.len() > MAX_SECRET_BYTES) {
-        return Err(Problem::malformed(format!(
-            "at most {MAX_SECRETS} variables of at most {MAX_SECRET_BYTES} bytes"
-        )));
-    }
-    if !wish.checkout.starts_with('/') {
-        return Err(Problem::malformed("checkout must be an absolute path"));
-    }
-    let key = call.idempotency_key()?;
-    // Invariant: the wish was just read from JSON, so it serialises.
-    let body = Digest::of(&serde_json::to_vec(wish).unwrap_or_default());
-    let service = &call.service;
-    let value = |name: &str| secrets.get(name).cloned().or_else(|| (service.environment)(name));
-    let request = wish.request(service.host.config().clone(), &value)?;
-    service.start(key, body, request).await
-}
-
+/// A run of a task is stopped with its task: otherwise the next attempt would follow.
 pub(super) async fn cancel(call: Call<Nothing, Nothing>) -> Result<Cancelled, Problem> {
     let run = call.run().await?;
-    let outcome = call.service.host.ledger().request_cancel(&run, call.by(), call.now()).await?;
+    let host = &call.service.host;
+    let state = host.ledger().run(&run).await?.state.name();
+    if state.is_terminal() {
+        return Err(over(&run, state));
+    }
+    if let Some(task) = host.durable().task_of(&run).await? {
+        let done = host.durable().cancel_task(&task, call.by(), call.now()).await?;
+        for stopped in &done.requested {
+            call.service.nudge(stopped);
+        }
+        call.service.forget(&task);
+        call.service.changed.notify_one();
+        let at_once = done.over.contains(&run);
+        let cancel = if at_once { CancelResult::Cancelled } else { CancelResult::Requested };
+        return Ok(Cancelled { run, cancel });
+    }
+    let outcome = host.ledger().request_cancel(&run, call.by(), call.now()).await?;
     call.service.nudge(&run);
     let cancel = match outcome {
         CancelOutcome::Requested(_) => CancelResult::Requested,
         CancelOutcome::AlreadyRequested(_) => CancelResult::AlreadyRequested,
         CancelOutcome::CancelledAtOnce => CancelResult::Cancelled,
-        CancelOutcome::AlreadyOver(state) => {
-            let title = format!("run {run} is over: {state}");
-            return Err(Problem::new(StatusCode::CONFLICT, "API-012", title));
-        }
+        CancelOutcome::AlreadyOver(state) => return Err(over(&run, state)),
     };
     Ok(Cancelled { run, cancel })
+}
+
+fn over(run: &cofferdam_run::RunId, state: StateName) -> Problem {
+    Problem::new(StatusCode::CONFLICT, "API-012", format!("run {run} is over: {state}"))
 }
 
 pub(super) async fn events(call: Call<After>) -> Result<EventPage, Problem> {

@@ -11,7 +11,10 @@ const CODES: &str = "POST /api/v1/codes";
 async fn an_honest_client_gets_an_answer() {
     let lab = Lab::new().await;
     let reply = lab.honest(LIST, "").await;
-    assert_eq!((reply.status, reply.json()), (200, serde_json::json!({ "runs": [] })));
+    assert_eq!(
+        (reply.status, reply.json()),
+        (200, serde_json::json!({ "runs": [], "next": null }))
+    );
     let info = lab.honest("GET /api/v1/service", "").await.json();
     assert_eq!(info["role"], "operator");
     assert_eq!(info["address"], lab.address().to_string());
@@ -147,7 +150,7 @@ async fn answers_are_problems_and_carry_the_headers_of_a_page_that_trusts_nobody
     assert_eq!(lab.honest("GET /api/v1/runs/00000000", "").await.code(), "LEDGER-006");
     assert_eq!(lab.honest("GET /api/v1/runs?limit=0", "").await.code(), "API-005");
     assert_eq!(lab.honest("GET /api/v1/runs?colour=red", "").await.code(), "API-005");
-    assert_eq!(lab.honest("POST /api/v1/runs", "{\"wish\":{\"x\":1}}").await.code(), "API-005");
+    assert_eq!(lab.honest("POST /api/v1/tasks", "{\"wish\":{\"x\":1}}").await.code(), "API-005");
     let page = lab.tcp("GET /", &[lab.host_line()], "").await;
     assert_eq!(page.status, 200);
     for header in [
@@ -166,7 +169,7 @@ async fn answers_are_problems_and_carry_the_headers_of_a_page_that_trusts_nobody
 async fn a_body_or_a_head_without_end_is_refused() {
     let lab = Lab::new().await;
     let long = "x".repeat(crate::guard::MAX_BODY_BYTES + 1);
-    let reply = lab.honest("POST /api/v1/runs", &long).await;
+    let reply = lab.honest("POST /api/v1/tasks", &long).await;
     assert_eq!((reply.status, reply.code().as_str()), (413, "API-006"));
     let header = format!("X-Long: {}", "x".repeat(4 * crate::server::MAX_HEAD_BYTES));
     let reply = lab.tcp(LIST, &[lab.host_line(), lab.bearer_line(), header], "").await;
@@ -178,10 +181,10 @@ async fn a_body_or_a_head_without_end_is_refused() {
 async fn secrets_are_taken_over_the_socket_alone() {
     let lab = Lab::new().await;
     let body = r#"{"wish":{"checkout":"/nowhere","command":["true"]},"secrets":{"KEY":"s3cret"}}"#;
-    let reply = lab.honest("POST /api/v1/runs", body).await;
+    let reply = lab.honest("POST /api/v1/tasks", body).await;
     assert_eq!((reply.status, reply.code().as_str()), (403, "API-011"));
     let headers = ["Host: localhost".to_owned(), JSON.to_owned()];
-    let reply = lab.socket("POST /api/v1/runs", &headers, body).await;
+    let reply = lab.socket("POST /api/v1/tasks", &headers, body).await;
     assert!(reply.code().starts_with("WORK-"), "{reply:?}");
     assert!(!reply.body.contains("s3cret"));
     lab.end().await;

@@ -5,6 +5,7 @@
 mod door;
 mod follow;
 mod rows;
+mod work;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,10 +28,11 @@ struct Lab {
 }
 
 async fn host(dir: &std::path::Path) -> Arc<Host> {
+    // Empty until a test puts something there.
     let options = HostOptions {
         data_dir: dir.to_path_buf(),
-        bin_dirs: Vec::new(),
-        docker_host: None,
+        bin_dirs: vec![dir.join("parts")],
+        engine_hosts: Default::default(),
         config: Config::default(),
     };
     Arc::new(Host::open(options).await.unwrap())
@@ -43,7 +45,21 @@ fn free_port() -> ServeOptions {
 
 impl Lab {
     async fn new() -> Self {
+        Self::at(tempfile::tempdir().unwrap()).await
+    }
+
+    /// With files where guest and launcher are looked for. They are no programs: runs are armed and
+    /// fail when their sandbox is made.
+    async fn with_parts() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("parts")).unwrap();
+        for name in [cofferdam_daemon::host::GUEST, cofferdam_daemon::host::LAUNCHER] {
+            std::fs::write(dir.path().join("parts").join(name), "no program").unwrap();
+        }
+        Self::at(dir).await
+    }
+
+    async fn at(dir: tempfile::TempDir) -> Self {
         let host = host(dir.path()).await;
         let (server, bound) =
             Server::bind(Arc::clone(&host), Box::new(|_| None), free_port()).await.unwrap();
@@ -91,9 +107,20 @@ impl Lab {
         format!("Authorization: Bearer {}", self.token())
     }
 
-    async fn end(mut self) {
+    async fn end(self) {
+        self.stop_serving().await;
+    }
+
+    /// Ends the service; the data directory lives as long as what is given back.
+    async fn stop_serving(mut self) -> tempfile::TempDir {
         let _ = self.stop.take().unwrap().send(());
         self.served.await.unwrap();
+        self.dir
+    }
+
+    /// Another process, as far as anyone can tell, over the same data directory.
+    async fn restart(self) -> Self {
+        Self::at(self.stop_serving().await).await
     }
 }
 

@@ -8,6 +8,10 @@ use crate::routes;
 
 fn concrete(path: &str) -> String {
     path.replace("{run}", "00000000")
+        .replace("{task}", "tsk-00000000")
+        .replace("{project}", "prj-00000000")
+        .replace("{thread}", "thr-00000000")
+        .replace("{schedule}", "sch-00000000")
 }
 
 #[tokio::test]
@@ -95,6 +99,6 @@ fn the_committed_document_is_the_one_of_this_version() {
     let committed: serde_json::Value = serde_json::from_str(committed).unwrap();
     assert!(
         committed == crate::document(),
-        "run: cargo run -q -p cofferdam -- openapi > docs/schema/openapi-v1.json"
+        "run: cargo run -q -p cofferdam-api --example openapi > docs/schema/openapi-v1.json"
     );
 }

@@ -80,11 +80,13 @@ pub struct ClaimLimits {
     pub project: u32,
     /// Of one agent profile, unless it says otherwise.
     pub agent: u32,
+    /// Only attempts of tasks: a run that was armed by itself is left to whoever armed it.
+    pub tasks_only: bool,
 }
 
 impl Default for ClaimLimits {
     fn default() -> Self {
-        Self { daemon: 16, project: 8, agent: 8 }
+        Self { daemon: 16, project: 8, agent: 8, tasks_only: false }
     }
 }
 

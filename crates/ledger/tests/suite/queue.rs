@@ -19,7 +19,7 @@ async fn claim(store: &AnyStore, limits: ClaimLimits, ms: u64) -> Option<String>
 }
 
 fn limits(daemon: u32, project: u32) -> ClaimLimits {
-    ClaimLimits { daemon, project, agent: 1_000 }
+    ClaimLimits { daemon, project, agent: 1_000, tasks_only: false }
 }
 
 pub(crate) async fn of_two_hundred_claimants_each_gets_another_run(store: AnyStore) {
@@ -57,7 +57,7 @@ pub(crate) async fn limits_hold_and_free_again(store: AnyStore) {
     for n in 4..6 {
         created(&store, new_task(n, Mode::Unattended)).await;
     }
-    let tight = ClaimLimits { daemon: 3, project: 2, agent: 1 };
+    let tight = ClaimLimits { daemon: 3, project: 2, agent: 1, tasks_only: false };
     let first = store.claim_next("owner", tight, at(1), TTL_MS).await.unwrap().unwrap();
     assert!(claim(&store, tight, 1).await.is_some());
     assert!(claim(&store, tight, 1).await.is_some());

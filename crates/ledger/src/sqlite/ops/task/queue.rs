@@ -32,6 +32,7 @@ const NEXT: &str = "
     LEFT JOIN of_agent ON of_agent.agent = r.agent
     WHERE r.state = 'queued'
       AND (r.due_at IS NULL OR r.due_at <= :now)
+      AND (r.task IS NOT NULL OR NOT :tasks_only)
       AND (SELECT count(*) FROM live) < :daemon
       AND coalesce(of_project.n, 0) < coalesce(p.max_parallel, :project)
       AND coalesce(of_agent.n, 0) < coalesce(a.max_parallel, :agent)
@@ -61,6 +62,7 @@ pub(in crate::sqlite) fn claim_next(
                 ":daemon": limits.daemon,
                 ":project": limits.project,
                 ":agent": limits.agent,
+                ":tasks_only": limits.tasks_only,
                 ":ageing": to_sql("a step of waiting", AGEING_MS)?,
             },
             |row| row.get(0),
