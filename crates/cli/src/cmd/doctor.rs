@@ -26,13 +26,15 @@ pub(crate) async fn doctor(app: &App) -> Result<ExitCode, CliError> {
             Some((name.clone(), variable, set))
         })
         .collect();
+    let floor = host.config().disk_floor().ok().flatten();
+    let place = cofferdam_daemon::watch::WorkPlace::of(app.data_dir(), floor);
     if app.out.json {
         let engines: Vec<Value> = reports.iter().map(report_json).collect();
         let keys: Vec<Value> = keys
             .iter()
             .map(|(name, variable, set)| json!({ "provider": name, "variable": variable, "set": set }))
             .collect();
-        app.out.json(&json!({ "engines": engines, "keys": keys, "data_dir": app.data_dir() }));
+        app.out.json(&json!({ "engines": engines, "keys": keys, "data_dir": app.data_dir(), "work_volume": place }));
         return Ok(code);
     }
     for report in &reports {
@@ -46,6 +48,9 @@ pub(crate) async fn doctor(app: &App) -> Result<ExitCode, CliError> {
         ));
     }
     app.out.line(&format!("data directory {}", app.data_dir().display()));
+    if let Some(place) = place {
+        app.out.line(&format!("work volume {place}"));
+    }
     Ok(code)
 }
 

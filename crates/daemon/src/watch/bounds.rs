@@ -108,10 +108,14 @@ impl Bounds {
         over.then_some(Finding { budget: "cpu_time", need: Need::Stop })
     }
 
+    /// Bytes that stay free on that file system.
+    pub(super) fn floor(configured: Option<u64>, free: &Free) -> u64 {
+        configured.unwrap_or_else(|| FLOOR_BYTES.min(free.all_bytes / FLOOR_SHARE))
+    }
+
     pub(super) fn host(&self, free: Option<Free>) -> Option<Finding> {
         let free = free?;
-        let floor =
-            self.floor_bytes.unwrap_or_else(|| FLOOR_BYTES.min(free.all_bytes / FLOOR_SHARE));
+        let floor = Self::floor(self.floor_bytes, &free);
         let floor_files = FLOOR_FILES.min(free.all_files / FLOOR_SHARE);
         let need = if free.bytes < floor / 2 || free.files < floor_files / 2 {
             Need::Kill

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod pace;
+mod place;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use tokio::time::{Instant, timeout};
 pub(crate) use bounds::{Bounds, Free};
 use bounds::{Finding, Need};
 use pace::{COUNT_EVERY, Pace};
+pub use place::WorkPlace;
 
 /// Between two looks at counters and free space, at least. Longer where a look itself takes long.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -73,7 +75,8 @@ impl Watch {
     pub(crate) async fn run(&mut self, control: &mut Box<dyn Control>) -> Infallible {
         let place = control.work_place();
         let begin = Instant::now();
-        let mut pace = Pace::new(&self.bounds, self.count_every, place.as_deref().and_then(Free::of));
+        let mut pace =
+            Pace::new(&self.bounds, self.count_every, place.as_deref().and_then(Free::of));
         let mut next = begin;
         loop {
             tokio::time::sleep_until(next).await;
@@ -121,11 +124,9 @@ pub(crate) fn unenforceable(spec: &RunSpec, used: &ResourceUse) -> Option<StopCa
 }
 
 fn blind(budget_ms: Option<u64>, used_ms: Option<u64>, accepted: bool) -> Option<StopCause> {
-    (budget_ms.is_some() && used_ms.is_none() && !accepted).then(|| {
-        StopCause::PostureRefused {
-            layer: "cpu_limit".to_owned(),
-            detail: "processor time cannot be counted here, so its budget would not hold".to_owned(),
-        }
+    (budget_ms.is_some() && used_ms.is_none() && !accepted).then(|| StopCause::PostureRefused {
+        layer: "cpu_limit".to_owned(),
+        detail: "processor time cannot be counted here, so its budget would not hold".to_owned(),
     })
 }
 

@@ -43,12 +43,7 @@ fn each_bound_has_its_name_and_growth_past_a_quarter_more_is_killed() {
 
 #[test]
 fn the_host_keeps_a_floor_of_space_and_of_inodes() {
-    let free = Free {
-        bytes: 1 << 40,
-        all_bytes: 1 << 42,
-        files: 1_000_000,
-        all_files: 10_000_000,
-    };
+    let free = Free { bytes: 1 << 40, all_bytes: 1 << 42, files: 1_000_000, all_files: 10_000_000 };
     let of = |free| bounds().host(Some(free));
     assert_eq!(of(free), None);
     assert_eq!(of(Free { bytes: (1 << 30) - 1, ..free }), found("host_disk", Need::Stop));
@@ -159,7 +154,9 @@ async fn a_run_within_its_bounds_is_left_alone() {
 #[test]
 fn a_budget_that_cannot_be_counted_is_refused_unless_accepted() {
     assert!(matches!(blind(Some(1), None, false), Some(StopCause::PostureRefused { .. })));
-    for (budget, used, accepted) in [(None, None, false), (Some(1), Some(0), false), (Some(1), None, true)] {
+    for (budget, used, accepted) in
+        [(None, None, false), (Some(1), Some(0), false), (Some(1), None, true)]
+    {
         assert_eq!(blind(budget, used, accepted), None);
     }
 }
