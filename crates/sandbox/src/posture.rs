@@ -217,7 +217,9 @@ fn read_only_root(engine: EngineKind, probe: &Probe) -> LayerStatus {
         (Some(Attempt::ReadOnly), _) | (Some(Attempt::Refused), EngineKind::Gvisor) => {
             LayerStatus::Enforced
         }
-        (Some(tried), _) => absent(format!("making a file in / was not refused as read-only: {tried:?}")),
+        (Some(tried), _) => {
+            absent(format!("making a file in / was not refused as read-only: {tried:?}"))
+        }
         (None, _) => absent("nobody tried to write to it"),
     }
 }
@@ -228,7 +230,8 @@ fn network(probe: &Probe) -> LayerStatus {
     if !others.is_empty() {
         return absent(format!("interfaces are up: {}", others.join(", ")));
     }
-    let own: Vec<&str> = probe.addresses.iter().map(String::as_str).filter(|a| !is_loopback(a)).collect();
+    let own: Vec<&str> =
+        probe.addresses.iter().map(String::as_str).filter(|a| !is_loopback(a)).collect();
     if !own.is_empty() {
         return absent(format!("has addresses beyond loopback: {}", own.join(", ")));
     }
@@ -251,9 +254,8 @@ fn network(probe: &Probe) -> LayerStatus {
 }
 
 /// Tunnels that modules of the kernel make in each new namespace, down and without a far end.
-const OF_THE_KERNEL: [&str; 9] = [
-    "erspan0", "gre0", "gretap0", "ip6_vti0", "ip6gre0", "ip6tnl0", "ip_vti0", "sit0", "tunl0",
-];
+const OF_THE_KERNEL: [&str; 9] =
+    ["erspan0", "gre0", "gretap0", "ip6_vti0", "ip6gre0", "ip6tnl0", "ip_vti0", "sit0", "tunl0"];
 
 fn is_loopback(address: &str) -> bool {
     address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())

@@ -103,11 +103,8 @@ fn parse_line(line: &str) -> Option<(MountSeen, bool)> {
     let (point, options) = (fields.next()?, fields.next()?);
     let (kind, system_options) = (system.split(' ').next()?, system.split(' ').nth(2)?);
     let is_ro = |options: &str| options.split(',').any(|o| o == "ro");
-    let seen = MountSeen {
-        point: unescape(point),
-        kind: kind.to_owned(),
-        options: options.to_owned(),
-    };
+    let seen =
+        MountSeen { point: unescape(point), kind: kind.to_owned(), options: options.to_owned() };
     Some((seen, is_ro(options) || is_ro(system_options)))
 }
 

@@ -146,7 +146,12 @@ mod tests {
         let v4 = "Iface\tDestination\tGateway\neth0\t00000000\t0102A8C0\nlo\t0000007F\t0\n";
         assert_eq!(routes_v4(v4), ["eth0 00000000"]);
         let line = |interface: &str| {
-            format!("{} 00 {} 00 {} 00000400 0 0 200200 {interface}", "0".repeat(32), "0".repeat(32), "0".repeat(32))
+            format!(
+                "{} 00 {} 00 {} 00000400 0 0 200200 {interface}",
+                "0".repeat(32),
+                "0".repeat(32),
+                "0".repeat(32)
+            )
         };
         assert_eq!(routes_v6(&format!("{}\n{}\n", line("lo"), line("eth0"))), ["eth0 ::"]);
     }

@@ -307,7 +307,9 @@ async fn no_mount_honours_set_user_id_and_only_dev_has_devices() {
         // What is masked in /proc is the null device.
         let device = point.starts_with("/dev/") || (point.starts_with("/proc/") && has("ro"));
         assert!(has("nodev") || device, "{line}");
-        let writable = ["/work", "/tmp", "/cofferdam/tripwire", "/dev/", "/proc"].iter().any(|w| point.starts_with(w));
+        let writable = ["/work", "/tmp", "/cofferdam/tripwire", "/dev/", "/proc"]
+            .iter()
+            .any(|w| point.starts_with(w));
         assert!(has("ro") || writable, "{line}");
     }
 }
