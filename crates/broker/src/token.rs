@@ -112,11 +112,15 @@ impl Tokens {
             (Principal::Agent, Principal::Agent, _)
             | (Principal::Shell, Principal::Shell, Some(ShellWay::Own))
             | (Principal::Shell, Principal::Agent, Some(ShellWay::Shared)) => None,
-            (Principal::Agent, Principal::Shell, _) => Some("the agent's token at the shell's door"),
+            (Principal::Agent, Principal::Shell, _) => {
+                Some("the agent's token at the shell's door")
+            }
             (Principal::Shell, _, Some(ShellWay::Closed)) => {
                 Some("the shell of this run has no network")
             }
-            (Principal::Shell, Principal::Agent, _) => Some("the shell's token at the agent's door"),
+            (Principal::Shell, Principal::Agent, _) => {
+                Some("the shell's token at the agent's door")
+            }
             (Principal::Shell, Principal::Shell, _) => Some("the shell of this run has no door"),
         }
     }

@@ -93,11 +93,7 @@ pub(crate) fn no_shell_host(error: std::io::Error) -> Failure {
 }
 
 impl Agent {
-    fn new(
-        host: Option<OwnedFd>,
-        config: BuiltinConfig,
-        tuning: Tuning,
-    ) -> Result<Self, Failure> {
+    fn new(host: Option<OwnedFd>, config: BuiltinConfig, tuning: Tuning) -> Result<Self, Failure> {
         let invalid = |message: String| {
             Failure::new(
                 "AGENT-001",

@@ -109,8 +109,7 @@ pub trait Driver: Send + Sync + std::fmt::Debug {
 pub fn driver_for(start: &AgentStart, shell: Option<&ShellStart>) -> Box<dyn Driver> {
     match start {
         AgentStart::Builtin { task, dialect, model, max_steps } => {
-            let driver =
-                BuiltinDriver::new(task.clone(), *dialect, model.clone(), *max_steps);
+            let driver = BuiltinDriver::new(task.clone(), *dialect, model.clone(), *max_steps);
             Box::new(driver.with_shell(shell.cloned()))
         }
         AgentStart::Command { argv } => Box::new(CommandDriver::new(argv.clone())),

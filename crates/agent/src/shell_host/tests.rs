@@ -47,7 +47,8 @@ async fn sh(host: &ShellHost, script: &str) -> io::Result<(String, Finished)> {
 async fn a_command_is_no_child_of_the_askers_and_holds_none_of_its_descriptors() {
     let (near, _server) = serving();
     let host = ShellHost::new(near).unwrap();
-    let (text, finished) = sh(&host, "ls -l /proc/self/fd | grep -c socket; echo $?").await.unwrap();
+    let (text, finished) =
+        sh(&host, "ls -l /proc/self/fd | grep -c socket; echo $?").await.unwrap();
     assert_eq!(text, "0\n1\n");
     assert!(matches!(finished.ended, Ended::Exited(status) if status.success()));
 }

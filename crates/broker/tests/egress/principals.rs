@@ -67,10 +67,7 @@ async fn what_the_shell_may_reach_is_what_the_rules_admit() {
     assert!(read_all(&mut guest).await.ends_with("hi"));
     let facts = world.facts(1).await;
     assert!(
-        matches!(
-            &facts[0],
-            Fact::Egress { admitted: true, principal: Some(Principal::Shell), .. }
-        ),
+        matches!(&facts[0], Fact::Egress { admitted: true, principal: Some(Principal::Shell), .. }),
         "{facts:?}"
     );
 }

@@ -137,8 +137,7 @@ async fn nothing_of_the_shell_outlives_the_first_process() {
 async fn shell_host_that_cannot_be_executed_leaves_the_first_process_an_end_to_read() {
     let bench = Bench::new();
     let first = "exec perl -e 'open(my $s, \"<&=3\"); print defined(sysread($s, my $b, 1)) ? \"end\" : \"error\"'";
-    let engine =
-        bench.engine(&["/bin/sh", "-c", first]).with_shell_host(&["/no/such/program"]);
+    let engine = bench.engine(&["/bin/sh", "-c", first]).with_shell_host(&["/no/such/program"]);
     let outcome = bench.run_engine(&engine, &with_shell_host(&bench)).await;
     assert_eq!(outcome.stdout, "end");
     assert!(outcome.stderr.contains("no shell host"), "{}", outcome.stderr);

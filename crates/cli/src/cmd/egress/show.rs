@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use cofferdam_run::Fact;
+use cofferdam_run::spec::Principal;
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -14,18 +15,28 @@ pub(super) async fn show(app: &App, run: &str, only_refused: bool) -> Result<Exi
     let id = app.resolve(&host, run).await?;
     let facts = host.ledger().facts(&id).await?;
     let mut rows =
-        vec![["", "TARGET", "WHY", "OUT", "IN", "HOW IT ENDED"].map(str::to_owned).to_vec()];
+        vec![["", "BY", "TARGET", "WHY", "OUT", "IN", "HOW IT ENDED"].map(str::to_owned).to_vec()];
     let mut values: Vec<Value> = Vec::new();
     let mut calls = 0;
     for (_, fact) in &facts {
         match fact {
-            Fact::Egress { target, admitted, reason, bytes_out, bytes_in, outcome, .. } => {
+            Fact::Egress {
+                target,
+                admitted,
+                reason,
+                bytes_out,
+                bytes_in,
+                outcome,
+                principal,
+                ..
+            } => {
                 if only_refused && *admitted {
                     continue;
                 }
                 let verb = if *admitted { "admitted" } else { "refused" };
                 rows.push(vec![
                     verb.to_owned(),
+                    principal.map_or("-", Principal::as_str).to_owned(),
                     target.clone(),
                     reason.clone(),
                     bytes(*bytes_out),
