@@ -31,7 +31,7 @@ const MAX_SOCKET_PATH: usize = 107;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Installs what is missing, starts the engine, and returns its `DOCKER_HOST`. Does nothing when it
-/// runs already.
+/// runs already. gVisor's runtime is among its runtimes when it is installed.
 pub(crate) fn up(dir: &Path) -> anyhow::Result<String> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let dir = dir.canonicalize()?;
@@ -51,9 +51,7 @@ pub(crate) fn up(dir: &Path) -> anyhow::Result<String> {
     if place.answers() {
         return Ok(host);
     }
-    if !installed() {
-        install(&place)?;
-    }
+    install(&place.path("apt.log"), "dockerd", &["docker.io"])?;
     if place.start_and_wait()? {
         return Ok(host);
     }
@@ -164,9 +162,13 @@ impl Place {
             let _ = fs::remove_file(self.path("dockerd.pid"));
         }
         let log = File::create(self.path("dockerd.log"))?;
+        // Its own configuration, never the machine's.
+        fs::write(self.path("daemon.json"), runtimes())?;
         // Its own session, so that Ctrl-C in the caller's terminal does not reach it.
         sh::cmd("setsid")
             .arg("dockerd")
+            .arg("--config-file")
+            .arg(self.path("daemon.json"))
             .args(["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"])
             .arg("--live-restore")
             .arg("--data-root")
@@ -224,8 +226,23 @@ impl Place {
     }
 }
 
-fn installed() -> bool {
-    sh::cmd("dockerd")
+/// Configuration of the engine: gVisor where it is installed.
+fn runtimes() -> String {
+    let found =
+        ["/usr/bin/runsc", "/usr/local/bin/runsc"].into_iter().find(|p| Path::new(p).exists());
+    let runtimes = found.map_or_else(
+        || serde_json::json!({}),
+        |path| {
+            // The oldest platform, which needs neither KVM nor a new kernel.
+            let arguments = ["--network=none", "--platform=ptrace", "--oci-seccomp"];
+            serde_json::json!({ "runsc": { "path": path, "runtimeArgs": arguments } })
+        },
+    );
+    serde_json::json!({ "runtimes": runtimes }).to_string()
+}
+
+fn installed(program: &str) -> bool {
+    sh::cmd(program)
         .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -233,15 +250,19 @@ fn installed() -> bool {
         .is_ok_and(|s| s.success())
 }
 
-fn install(place: &Place) -> anyhow::Result<()> {
-    let advice = "install Docker by hand, or set COFFERDAM_TEST_DOCKER_HOST to a running engine";
-    if sh::cmd("apt-get").arg("--version").stdout(Stdio::null()).status().is_err() {
-        bail!("dockerd is missing and there is no apt-get: {advice}");
+/// Installs `packages` unless `program` is there.
+pub(crate) fn install(log_path: &Path, program: &str, packages: &[&str]) -> anyhow::Result<()> {
+    if installed(program) {
+        return Ok(());
     }
-    let log_path = place.path("apt.log");
-    sh::say(&format!("   installing docker.io, log in {}", log_path.display()));
+    let names = packages.join(" ");
+    let advice = format!("install it by hand ({names})");
+    if sh::cmd("apt-get").arg("--version").stdout(Stdio::null()).status().is_err() {
+        bail!("{program} is missing and there is no apt-get: {advice}");
+    }
+    sh::say(&format!("   installing {names}, log in {}", log_path.display()));
     for attempt in 1..=INSTALL_ATTEMPTS {
-        let log = File::create(&log_path)?;
+        let log = File::create(log_path)?;
         let apt = |args: &[&str]| -> anyhow::Result<bool> {
             let status = sh::cmd("apt-get")
                 .args(["-qq", "-o", "DPkg::Lock::Timeout=300"])
@@ -255,15 +276,17 @@ fn install(place: &Place) -> anyhow::Result<()> {
         };
         // A failed update leaves the lists of last time, which may still do.
         let _ = apt(&["update"])?;
-        if apt(&["install", "-y", "--no-install-recommends", "docker.io"])? && installed() {
+        let mut arguments = vec!["install", "-y", "--no-install-recommends"];
+        arguments.extend(packages);
+        if apt(&arguments)? && installed(program) {
             return Ok(());
         }
         sh::say(&format!("   attempt {attempt} of {INSTALL_ATTEMPTS} failed"));
         sleep(POLL * 20);
     }
-    bail!("docker.io did not install, see {}: {advice} (installing needs root)", log_path.display())
+    bail!("{names} did not install, see {}: {advice} (installing needs root)", log_path.display())
 }
 
-fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     let _ = sh::cmd("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
 }

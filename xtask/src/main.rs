@@ -4,10 +4,12 @@
 
 mod bench;
 mod build;
+mod conformance;
 mod demo;
 mod engine;
 mod fuzz;
 mod lanes;
+mod podman;
 mod security_table;
 mod sh;
 mod soak;
@@ -98,6 +100,18 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// The suite that every sandbox engine passes, on engines that it starts itself.
+    Conformance {
+        /// One engine: native, docker, podman, podman-rootless or gvisor.
+        #[arg(long, conflicts_with = "all")]
+        engine: Option<String>,
+        /// Every engine.
+        #[arg(long)]
+        all: bool,
+        /// Write what was seen into docs/engines.md.
+        #[arg(long, requires = "all")]
+        write_docs: bool,
+    },
     /// A private Docker engine for tests.
     Engine {
         #[command(subcommand)]
@@ -135,6 +149,9 @@ fn main() -> anyhow::Result<()> {
             lanes::lane(name.as_deref(), fuzz::Options { seconds, keep })
         }
         Task::Bench { filter, json } => bench::bench(filter.as_deref(), json.as_deref()),
+        Task::Conformance { engine, all, write_docs } => {
+            conformance::conformance(&conformance::Options { engine, all, write_docs })
+        }
         Task::Engine { action: EngineAction::Up { dir } } => {
             let host = engine::up(&dir.unwrap_or_else(sh::engine_dir))?;
             sh::say(&format!("DOCKER_HOST={host}"));

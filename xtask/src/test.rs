@@ -1,6 +1,6 @@
 //! Everything that CI runs, in the order in which it fails fastest.
 
-use crate::{build, engine, sh, tidy};
+use crate::{build, conformance, engine, sh, tidy};
 
 /// Stops the engine when the tests are over, however they ended.
 struct EngineGuard(std::path::PathBuf);
@@ -41,5 +41,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
         )
     });
     drop(guard);
-    result
+    result?;
+    // On the native engine it has just run among the others.
+    conformance::run(&["docker", "podman", "gvisor"])
 }

@@ -73,7 +73,7 @@ pub(crate) const DENIED: &[&str] = &[
 
 /// The newest call of both tables when this list was written (Linux 6.18, `file_setattr`). The
 /// tables of x86-64 and aarch64 share their numbers from 424 on.
-pub(crate) const LAST_KNOWN: u32 = 469;
+pub(crate) const LAST_KNOWN: u32 = cofferdam_wire::layout::LAST_KNOWN_CALL;
 
 /// Names of [`legacy_number`], which exist as names on every architecture.
 const LEGACY: [&str; 7] = ["_sysctl", "sysfs", "ioperm", "iopl", "modify_ldt", "uselib", "ustat"];

@@ -154,7 +154,7 @@ fn security_options(
     options.push(match (flavour.seccomp, profile) {
         (SeccompForm::File, Some(file)) => format!("seccomp={}", file.place.display()),
         (SeccompForm::File | SeccompForm::Text, _) => {
-            format!("seccomp={}", hardening.seccomp.to_docker_json())
+            format!("seccomp={}", flavour.profile(&hardening.seccomp))
         }
     });
     if flavour.masking == Masking::Options {

@@ -10,6 +10,7 @@ use std::fmt;
 use cofferdam_run::engine::EngineKind;
 
 use crate::error::SandboxError;
+use crate::seccomp::SeccompProfile;
 use crate::spec::Limits;
 
 /// Which engine is behind the API.
@@ -70,6 +71,10 @@ pub(crate) struct Flavour {
     /// The sandbox's processes are processes of this host, so that its kernel shows how they are
     /// confined. Under gVisor they are not.
     pub(crate) host_processes: bool,
+    /// Its filter answers with the error that a rule names. gVisor answers `EPERM` to everything, and
+    /// a C library that gets that from `clone3` starts no thread: rules that say `ENOSYS` are left to
+    /// the guest's own filter there.
+    pub(crate) answers: bool,
     /// The engine says itself when the memory limit killed something.
     pub(crate) tells_oom: bool,
 }
@@ -88,6 +93,7 @@ impl Flavour {
             nproc: false,
             least_pids: 1,
             host_processes: true,
+            answers: true,
             tells_oom: true,
         };
         match behind {
@@ -109,9 +115,20 @@ impl Flavour {
                 runtime: Some(runtime.clone()),
                 least_pids: GVISOR_LEAST_PIDS,
                 host_processes: false,
+                answers: false,
                 ..docker
             },
         }
+    }
+
+    /// The system-call profile in the form that the engine takes.
+    pub(crate) fn profile(&self, whole: &SeccompProfile) -> String {
+        if self.answers {
+            return whole.to_docker_json();
+        }
+        let mut profile = whole.clone();
+        profile.rules.retain(|rule| rule.errno != libc::ENOSYS);
+        profile.to_docker_json()
     }
 
     /// The sandbox has a kernel of its own.

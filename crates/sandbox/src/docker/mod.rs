@@ -292,7 +292,7 @@ impl DockerEngine {
         if self.flavour.seccomp == SeccompForm::Text {
             return Ok(None);
         }
-        let content = spec.hardening.seccomp.to_docker_json();
+        let content = self.flavour.profile(&spec.hardening.seccomp);
         match profile::write(&self.state_dir, &content) {
             Ok(place) => Ok(Some(ProfileFile { place, content })),
             Err(source) => Err(SandboxError::Io {

@@ -375,7 +375,9 @@ fn other(
     let limits = |config: &HostConfig| -> BTreeSet<(Option<String>, Option<i64>, Option<i64>)> {
         config.ulimits.iter().flatten().map(|l| (l.name.clone(), l.soft, l.hard)).collect()
     };
-    found.same("per-process limits", limits(want), limits(have));
+    if shown.tells_rlimits {
+        found.same("per-process limits", limits(want), limits(have));
+    }
     found.same("init", want.init, have.init);
     let log = |config: &HostConfig| config.log_config.as_ref().and_then(|log| log.typ.clone());
     found.same("log driver", log(want), log(have));
