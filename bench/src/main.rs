@@ -14,6 +14,7 @@ mod repository;
 mod run_native;
 mod start_docker;
 mod start_native;
+mod tunnel;
 mod world;
 
 use std::io::Write as _;
@@ -21,14 +22,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use report::Table;
 use serde_json::json;
 use world::World;
 
 /// Benchmarks, each beside a peer in the same run. Medians; p90 is what nine samples in ten reach.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    part: Option<Inner>,
     /// Only the benchmarks whose name contains this.
     filter: Option<String>,
     /// List the names and do nothing.
@@ -48,6 +52,17 @@ struct Cli {
     command: PathBuf,
 }
 
+/// What the program starts itself as.
+#[derive(Debug, Subcommand)]
+enum Inner {
+    /// One of the processes of a measurement.
+    #[command(hide = true)]
+    Part {
+        #[command(subcommand)]
+        part: tunnel::Part,
+    },
+}
+
 /// What came of one benchmark.
 enum Outcome {
     Measured(Table),
@@ -57,8 +72,16 @@ enum Outcome {
 
 /// In the order in which they run: what writes many files comes last, so that its writing back does
 /// not slow the flushes of the ledger.
-const NAMES: [&str; 7] =
-    ["broker-connect", "gateway", "ledger", "start-native", "start-docker", "carry", "run-native"];
+const NAMES: [&str; 8] = [
+    "broker-connect",
+    "tunnel",
+    "gateway",
+    "ledger",
+    "start-native",
+    "start-docker",
+    "carry",
+    "run-native",
+];
 
 async fn measure(name: &str, world: &World) -> anyhow::Result<Outcome> {
     let table = match name {
@@ -67,6 +90,7 @@ async fn measure(name: &str, world: &World) -> anyhow::Result<Outcome> {
         "start-docker" => return start_docker::measure(world).await,
         "run-native" => world::interruptible(run_native::measure(world)).await?,
         "broker-connect" => world::interruptible(broker::measure()).await?,
+        "tunnel" => world::interruptible(tunnel::measure(world)).await?,
         "gateway" => world::interruptible(gateway::measure()).await?,
         "carry" => world::interruptible(carry::measure(world)).await?,
         "ledger" => world::interruptible(ledger::measure(world)).await?,
@@ -83,6 +107,9 @@ fn say(text: &str) {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let cli = Cli::parse();
+    if let Some(Inner::Part { part }) = cli.part {
+        return tunnel::run_part(part).await.map(|()| ExitCode::SUCCESS);
+    }
     let filter = cli.filter.as_deref().unwrap_or("");
     let chosen: Vec<&str> = NAMES.into_iter().filter(|name| name.contains(filter)).collect();
     if cli.list || chosen.is_empty() {

@@ -9,8 +9,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tokio::net::TcpStream;
@@ -102,6 +102,33 @@ pub(crate) async fn connect(to: SocketAddr) -> anyhow::Result<TcpStream> {
     // As the broker's dialler does.
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// The same without a runtime.
+pub(crate) fn connect_now(to: SocketAddr) -> std::io::Result<std::net::TcpStream> {
+    std::net::TcpStream::connect(to)
+}
+
+/// The proxy that a sandbox names to its agent.
+pub(crate) fn proxy_variable() -> Option<String> {
+    std::env::var("http_proxy").ok()
+}
+
+/// Ends this process: for a part whose benchmark has gone.
+#[expect(clippy::exit, reason = "its threads wait in system calls that nothing else ends")]
+pub(crate) fn leave() -> ! {
+    std::process::exit(0)
+}
+
+/// Waits a while for a child to end; true when it has.
+pub(crate) fn ends_by_itself(child: &mut Child) -> bool {
+    for _ in 0..100 {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
 }
 
 /// Processor time of all children that have ended, and of theirs, milliseconds, user and system

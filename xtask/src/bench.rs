@@ -62,8 +62,9 @@ fn with_peers() -> anyhow::Result<std::ffi::OsString> {
     {
         sh::say(&format!("   peers from PyPI: {error:#}"));
     }
-    let path = std::env::split_paths(&sh::path()).chain([place.join("bin")]);
-    Ok(std::env::join_paths(path.collect::<Vec<PathBuf>>())?)
+    let mut path: Vec<PathBuf> = std::env::split_paths(&sh::path()).collect();
+    path.push(place.join("bin"));
+    Ok(std::env::join_paths(path)?)
 }
 
 fn python(place: &Path) -> anyhow::Result<()> {

@@ -288,7 +288,11 @@ fn error_pages(problems: &mut Vec<String>) -> anyhow::Result<()> {
     let mut in_code: BTreeMap<String, String> = BTreeMap::new();
     for path in rust_files() {
         let name = shown(&path);
-        if name.contains("/tests/") || name.starts_with("tests/") || name.ends_with("tests.rs") || name.starts_with("xtask") {
+        if name.contains("/tests/")
+            || name.starts_with("tests/")
+            || name.ends_with("tests.rs")
+            || name.starts_with("xtask")
+        {
             continue;
         }
         for code in codes_in(&fs::read_to_string(&path)?) {

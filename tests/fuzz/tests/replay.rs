@@ -1,6 +1,12 @@
 //! The committed corpora, whole, and then a bounded number of mutations of them, by the same bodies
 //! as libFuzzer runs. The mutations are the same in every run.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "helpers of tests: a panic is their failure, and the input that failed is to be seen"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
