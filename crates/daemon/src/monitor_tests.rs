@@ -31,8 +31,7 @@ struct World {
 /// A monitored run.
 async fn world(wall_clock: Duration, silence: Option<Duration>) -> World {
     let dir = tempfile::tempdir().unwrap();
-    let ledger: Arc<dyn Store> =
-        Arc::new(Ledger::open(&dir.path().join("ledger.sqlite")).await.unwrap());
+    let ledger: Arc<dyn Store> = Arc::new(Ledger::open(dir.path()).await.unwrap());
     let clock = Arc::new(Hand::default());
     clock.now_ms.store(1_000_000, Ordering::SeqCst);
     let id = RunId::from_entropy([9; 5]);
@@ -63,6 +62,8 @@ async fn world(wall_clock: Duration, silence: Option<Duration>) -> World {
         cancel: cancel.clone(),
     };
     tokio::spawn(monitor.watch());
+    // Each watch has looked once: what changes from here on is seen.
+    tokio::task::yield_now().await;
     World { clock, ledger, id, stops, cancel, pulse, facts, _dir: dir }
 }
 
@@ -116,7 +117,7 @@ async fn the_wall_clock_and_silence_stop_a_run_each_by_its_name() {
 #[tokio::test]
 async fn a_locked_ledger_holds_up_neither_deadline_nor_cancel() {
     let mut world = world(Duration::from_millis(300), None).await;
-    let path = world._dir.path().join("ledger.sqlite");
+    let path = world._dir.path().join("ledger.db");
     let lock = HeldLock::take(&path);
     world.cancel.cancel();
     let stops = async { [world.stops.recv().await, world.stops.recv().await] };

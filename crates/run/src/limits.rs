@@ -22,7 +22,8 @@ pub struct Budgets {
     #[serde(default)]
     pub cpu_ms: Option<u64>,
     /// Longest time in which nothing is heard of a working agent (no output, no message, no byte
-    /// through a door), milliseconds; `None`: bounded by the wall clock alone.
+    /// through a door), milliseconds; `None`: bounded by the wall clock alone. An hour by default: no
+    /// command of the built-in agent may take longer than half of that.
     #[serde(default)]
     pub silence_ms: Option<u64>,
     /// Bytes of agent output kept and relayed; past it the output is cut, loudly, and the run goes on.
@@ -38,7 +39,7 @@ impl Default for Budgets {
             model_calls: 2_000,
             egress_bytes_out: 256 << 20,
             cpu_ms: None,
-            silence_ms: None,
+            silence_ms: Some(60 * 60 * 1000),
             output_bytes: 16 << 20,
         }
     }

@@ -132,7 +132,8 @@ fn directories(world: &World, ids: &BTreeSet<String>) -> anyhow::Result<Vec<Stri
             listed.map(|e| e.path())
         };
         match name.as_str() {
-            "ledger.sqlite" | "ledger.sqlite-wal" | "ledger.sqlite-shm" | "engine" => {}
+            // One of the ledger's, and the engine's locks and remembered images.
+            name if name.starts_with("ledger.") || name == "engine" => {}
             "runs" | "trash" => found.extend(inside().map(|p| p.display().to_string())),
             "salvage" => {
                 for path in inside() {

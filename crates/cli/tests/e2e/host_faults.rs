@@ -105,6 +105,13 @@ fn a_cancel_ends_a_hung_guest_within_its_bound() {
     world.assert_nothing_left();
 }
 
+/// The ledger's database, wherever below the data directory it is.
+fn database(world: &World) -> std::path::PathBuf {
+    let names = ["ledger.db", "ledger.sqlite/ledger.db", "ledger.sqlite"];
+    let mut places = names.iter().map(|name| world.data().join(name));
+    places.find(|place| place.is_file()).expect("a database")
+}
+
 /// R16: a ledger that another process has locked does not hold up the stop.
 #[test]
 fn a_locked_ledger_does_not_hold_up_a_stop() {
@@ -115,7 +122,7 @@ fn a_locked_ledger_does_not_hold_up_a_stop() {
                 c.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\nsys.stdin.read()";
     let mut holder = Command::new("python3")
         .args(["-c", hold])
-        .arg(world.data().join("ledger.sqlite"))
+        .arg(database(&world))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -369,10 +369,9 @@ impl Config {
         if let Some(text) = &self.run.cpu_time {
             budgets.cpu_ms = Some(cpu_time("run.cpu_time", text)?);
         }
-        budgets.silence_ms = match self.run.silence.as_deref() {
-            None => Some(DEFAULT_SILENCE_MS),
-            Some(text) => silence("run.silence", text)?,
-        };
+        if let Some(text) = &self.run.silence {
+            budgets.silence_ms = silence("run.silence", text)?;
+        }
         if let Some(text) = &self.run.egress_bytes_out {
             budgets.egress_bytes_out = bytes("run.egress_bytes_out", text, 0)?;
         }
@@ -420,10 +419,6 @@ pub fn wall_clock(key: &str, text: &str) -> Result<u64, ConfigError> {
     }
     Ok(ms)
 }
-
-/// How long a working agent may be silent when nothing is configured, milliseconds. Generous: no
-/// command of the built-in agent may take longer than half of it.
-pub const DEFAULT_SILENCE_MS: u64 = 60 * 60 * 1000;
 
 /// Longest silence of a working agent; `None` for `off`.
 ///

@@ -87,7 +87,7 @@ impl Host {
         create_private_dir(&place).map_err(|e| e.to_string())?;
         let saved = save_work(engine, sandbox, &place).await?;
         let paths = self.paths.run(&sandbox.run);
-        windup::keep_bundle(&paths.bundle_out(), &place, "out.bundle");
+        windup::keep_bundle(&paths.bundle_out(), &place, windup::OUT_BUNDLE);
         if saved {
             windup::keep_bundle(&paths.bundle_in(), &place, "base.bundle");
         } else {

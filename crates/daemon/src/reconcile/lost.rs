@@ -38,6 +38,8 @@ struct Known {
     started: bool,
     collected: bool,
     torn_down: bool,
+    retained: bool,
+    lost_before: bool,
     base: Option<ObjectId>,
 }
 
@@ -50,6 +52,8 @@ impl Known {
                 Fact::SandboxPrepared { .. } => known.prepared = true,
                 Fact::AgentStarted { .. } => known.started = true,
                 Fact::Collected { .. } => known.collected = true,
+                Fact::Retained { .. } => known.retained = true,
+                Fact::Stopped { cause: StopCause::HostLost } => known.lost_before = true,
                 Fact::Teardown {
                     outcome: TeardownOutcome::Removed | TeardownOutcome::AlreadyGone,
                 } => known.torn_down = true,
@@ -106,9 +110,11 @@ impl Host {
         let id = &run.id;
         // A run that was past its end already knows no such event; settling is what counts.
         let _moved = self.ledger.apply(id, Some(epoch), RunEvent::HostLost, self.now_ms()).await?;
-        self.keep(id, epoch, Fact::Stopped { cause: StopCause::HostLost }).await?;
         let facts = self.ledger.facts(id).await?;
         let known = Known::of(facts.iter().map(|(_, fact)| fact));
+        if !known.lost_before {
+            self.keep(id, epoch, Fact::Stopped { cause: StopCause::HostLost }).await?;
+        }
         let fetched = if known.unsaved() { self.fetched_already(run, &known).await } else { None };
         let save = known.unsaved() && fetched.is_none();
         let (salvage, removed) = self.clear_lost(run, save, &known).await;
@@ -128,7 +134,8 @@ impl Host {
             };
             self.keep(id, epoch, fact).await?;
         }
-        if let Some(place) = salvage {
+        // Whoever saved it may have been killed before it could say so.
+        if let Some(place) = salvage.filter(|_| !known.retained) {
             let until_ms = self.now_ms().plus_ms(self.keep_ms()).0;
             let fact = Fact::Retained { kind: "salvage".to_owned(), place, until_ms };
             self.keep(id, epoch, fact).await?;
@@ -200,8 +207,9 @@ impl Host {
         let (id, kind) = (&run.id, run.spec.engine);
         let place = self.paths.salvage(id);
         let paths = self.paths.run(id);
-        let mut kept = save && windup::keep_bundle(&paths.bundle_out(), &place, "out.bundle");
+        let mut kept = save && windup::keep_bundle(&paths.bundle_out(), &place, windup::OUT_BUNDLE);
         let failed = |detail: String| Some(TeardownOutcome::Failed { detail });
+        kept |= place.join(WORK).exists() || place.join(windup::OUT_BUNDLE).exists();
         let shown = |kept: bool| kept.then(|| place.display().to_string());
         let listed = match self.engines.get(kind).await {
             Ok(engine) => {
@@ -255,6 +263,10 @@ pub(super) async fn save_work(
     place: &std::path::Path,
 ) -> Result<bool, String> {
     let (part, whole) = (place.join(PART), place.join(WORK));
+    if whole.exists() {
+        // Whole by its name: saved before, by a process that was killed after it.
+        return Ok(true);
+    }
     // A copy that a killed process broke off.
     cofferdam_sandbox::remove_tree(&part).map_err(|e| e.to_string())?;
     let saved = engine.salvage(sandbox, &part).await.map_err(|e| e.to_string());

@@ -19,7 +19,9 @@ use crate::supervise::Ctx;
 
 /// Name of saved work, below a run's salvage.
 pub(crate) const WORK: &str = "work";
-/// The same while it is being copied.
+/// Name of a bundle that came out and could not be fetched, beside it.
+pub(crate) const OUT_BUNDLE: &str = "out.bundle";
+/// The work while it is being copied.
 pub(crate) const PART: &str = "work.part";
 
 pub(super) async fn collect(ctx: &Ctx<'_>, armed: &Armed, windup: &mut Windup) {
@@ -110,17 +112,23 @@ async fn bring_home(
         head: imported.head,
         commits: imported.commits,
         side_commits: imported.side_commits,
-        subjects: imported.subjects.iter().map(|s| crate::text::line(s, 200)).collect(),
+        // The search still finds what it should: it looks at the commits themselves.
+        subjects: imported.subjects.iter().map(|s| shown(ctx, s)).collect(),
         sides: imported
             .sides
             .into_iter()
             .map(|side| SideRef {
-                name_claim: crate::text::line(&side.name, 200),
+                name_claim: shown(ctx, &side.name),
                 reference: side.reference,
                 id: side.id,
             })
             .collect(),
     })
+}
+
+/// The agent's text as the record keeps it: no secret, one line.
+fn shown(ctx: &Ctx<'_>, text: &str) -> String {
+    crate::text::line(&ctx.needles.redact(text), 200)
 }
 
 /// True when the sandbox's head is a commit of the snapshot's own history.
@@ -180,7 +188,7 @@ pub(crate) fn finish_copy(
 /// Keeps what there is of work that could not be fetched. Gives the place, when anything was kept.
 async fn salvage(ctx: &Ctx<'_>, windup: &mut Windup) -> Option<String> {
     let place = ctx.host.paths.salvage(&ctx.id);
-    let mut kept = keep_bundle(&ctx.paths.bundle_out(), &place, "out.bundle");
+    let mut kept = keep_bundle(&ctx.paths.bundle_out(), &place, OUT_BUNDLE);
     if let Err(error) = create_private_dir(&place) {
         windup.unsaved = Some(format!("cannot create {}: {error}", place.display()));
         return None;

@@ -24,16 +24,40 @@ pub(super) async fn end(
     control: &mut Box<dyn Control>,
     stopped: Option<Instant>,
 ) -> Result<SandboxExit, String> {
+    end_within(&BOUNDS, control, stopped).await
+}
+
+struct Bounds {
+    exit_grace: Duration,
+    kill_after_stop: Duration,
+    gone_after_stop: Duration,
+    kill_least: Duration,
+    kill_limit: Duration,
+}
+
+const BOUNDS: Bounds = Bounds {
+    exit_grace: EXIT_GRACE,
+    kill_after_stop: KILL_AFTER_STOP,
+    gone_after_stop: GONE_AFTER_STOP,
+    kill_least: KILL_LEAST,
+    kill_limit: KILL_LIMIT,
+};
+
+async fn end_within(
+    bounds: &Bounds,
+    control: &mut Box<dyn Control>,
+    stopped: Option<Instant>,
+) -> Result<SandboxExit, String> {
     let now = Instant::now();
-    let grace = now + EXIT_GRACE;
-    let kill_at = stopped.map_or(grace, |stop| grace.min(stop + KILL_AFTER_STOP));
+    let grace = now + bounds.exit_grace;
+    let kill_at = stopped.map_or(grace, |stop| grace.min(stop + bounds.kill_after_stop));
     if let Ok(exit) = timeout_at(kill_at, control.wait()).await {
         return Ok(exit);
     }
     let now = Instant::now();
     let until = match stopped {
-        Some(stop) => (stop + GONE_AFTER_STOP).max(now + KILL_LEAST),
-        None => now + KILL_LIMIT,
+        Some(stop) => (stop + bounds.gone_after_stop).max(now + bounds.kill_least),
+        None => now + bounds.kill_limit,
     };
     let killed = timeout_at(until, async {
         control.kill().await;
@@ -76,33 +100,42 @@ mod tests {
         }
     }
 
+    /// The bounds with a second as ten milliseconds.
+    const FAST: Bounds = Bounds {
+        exit_grace: Duration::from_millis(30),
+        kill_after_stop: Duration::from_millis(70),
+        gone_after_stop: Duration::from_millis(100),
+        kill_least: Duration::from_millis(30),
+        kill_limit: Duration::from_millis(100),
+    };
+
     async fn times(
         by_itself: Option<u64>,
         late: Option<u64>,
         stop_age: Option<u64>,
-    ) -> (f64, bool) {
+    ) -> (u64, bool) {
         let ms = Duration::from_millis;
-        let stopped = Instant::now();
-        tokio::time::advance(ms(stop_age.unwrap_or(0))).await;
         let control = Stubborn { by_itself: by_itself.map(ms), late: late.map(ms), killed: false };
         let mut control: Box<dyn Control> = Box::new(control);
         let begin = Instant::now();
-        let ended = end(&mut control, stop_age.map(|_| stopped)).await;
-        (begin.elapsed().as_secs_f64(), ended.is_ok())
+        let stopped = stop_age.and_then(|age| begin.checked_sub(ms(age)));
+        let ended = end_within(&FAST, &mut control, stopped).await;
+        (u64::try_from(begin.elapsed().as_millis()).unwrap(), ended.is_ok())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn every_end_comes_within_its_bound_and_silence_is_no_end() {
-        for (what, by_itself, late, stop_age, seconds, known) in [
-            ("ends by itself", Some(500), None, None, 0.5, true),
-            ("is killed after the grace", None, Some(0), None, 3.0, true),
-            ("is killed at once, late after a stop", None, Some(0), Some(6_900), 0.1, true),
-            ("is killed within 10 s of a stop", None, Some(0), Some(6_500), 0.5, true),
-            ("an engine that never answers, after a stop", None, None, Some(6_500), 3.5, false),
-            ("an engine that never answers, without a stop", None, None, None, 13.0, false),
+    #[tokio::test]
+    async fn silence_of_an_engine_is_no_end_and_every_bound_is_kept() {
+        for (what, by_itself, late, stop_age, least, known) in [
+            ("ends by itself", Some(5), None, None, 5, true),
+            ("is killed after the grace", None, Some(0), None, 30, true),
+            ("is killed at once, late after a stop", None, Some(0), Some(69), 1, true),
+            ("an engine that never answers, after a stop", None, None, Some(65), 34, false),
+            ("an engine that never answers, without a stop", None, None, None, 130, false),
         ] {
             let (took, ended) = times(by_itself, late, stop_age).await;
-            assert_eq!((ended, (took - seconds).abs() < 0.01), (known, true), "{what}: {took} s");
+            assert_eq!(ended, known, "{what}: {took} ms");
+            assert!(took >= least, "{what}: {took} ms");
         }
+        assert!(EXIT_GRACE < KILL_AFTER_STOP && KILL_AFTER_STOP + KILL_LEAST <= GONE_AFTER_STOP);
     }
 }

@@ -27,7 +27,7 @@ use crate::session::End;
 use crate::supervise::{Ctx, RunReport};
 use crate::watch;
 
-pub(crate) use collect::{PART, WORK, finish_copy, keep_bundle};
+pub(crate) use collect::{OUT_BUNDLE, PART, WORK, finish_copy, keep_bundle};
 
 /// Model calls that were cut are still being counted within this time; past it the sum may lack them.
 const COUNTING: Duration = Duration::from_secs(5);
