@@ -7,7 +7,7 @@ use crate::report::{Report, expected_on};
 use crate::targets::Targets;
 use crate::world::{EngineName, World, on_both_engines};
 
-on_both_engines!(every_attempt_is_refused_in_a_run, a_run_ends_with_its_own_token);
+on_both_engines!(every_attempt_is_refused_in_a_run, a_token_opens_the_door_of_its_own_run);
 
 /// The token of the run, from the agent's own environment.
 const SAY_TOKEN: &str = "echo \"TOKEN ${http_proxy:-$HTTP_PROXY}\"";
@@ -49,7 +49,7 @@ fn every_attempt_is_refused_in_a_run(engine: EngineName) {
 }
 
 /// Twin and control of `broker.token_of_another_run`: in its own run the token opens the door.
-fn a_run_ends_with_its_own_token(engine: EngineName) {
+fn a_token_opens_the_door_of_its_own_run(engine: EngineName) {
     let world = World::new(engine);
     let first = token_of(&world.shell(SAY_TOKEN).expect(0).stderr);
     let second = token_of(&world.shell(SAY_TOKEN).expect(0).stderr);

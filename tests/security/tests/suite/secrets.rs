@@ -17,7 +17,7 @@ const FOUND: [(&str, &str); 10] = [
     ("file left uncommitted", "echo \"$K\" > f"),
     ("binary file", "printf '\\0\\1%s\\0\\377' \"$K\" > f && git add f && git commit -qm f"),
     ("commit message", "git commit -q --allow-empty -m \"about $K\""),
-    ("author", "git -c user.name=\"$K\" commit -q --allow-empty -m f"),
+    ("author", "git commit -q --allow-empty --author=\"$K <a@example.com>\" -m f"),
     ("file name", "echo x > \"$K\" && git add . && git commit -qm f"),
     (
         "removed again in a later commit",
