@@ -11,6 +11,7 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
+use seccompiler::BpfProgram;
 
 use super::second_net::{self, ShellHost};
 use super::{Failure, Stage as _, privileges, report, root, sys};
@@ -78,24 +79,32 @@ fn prepare(
     // Before there are two processes, so that both are in one domain, and while there are rights: the
     // kernel takes restrictions from whoever can gain nothing by them.
     let landlock = privileges::restrict_files(hardening)?;
-    let shell_host =
-        spec.second_net.as_ref().map(|second| second_net::fork(spec, second)).transpose()?;
-    let (seccomp_filters, groups_dropped) = give_up(spec, Some(&parent))?;
+    let filters = privileges::make_filters(hardening)?;
+    let shell_host = spec
+        .second_net
+        .as_ref()
+        .map(|second| second_net::fork(spec, second, &filters))
+        .transpose()?;
+    let groups_dropped = give_up(spec, &filters, Some(&parent))?;
     if let Some(shell_host) = &shell_host {
         shell_host.await_ready()?;
     }
+    let seccomp_filters = filters.len();
     Ok((LaunchReport::Ready { landlock, seccomp_filters, groups_dropped }, shell_host))
 }
 
-/// Drops the user and its rights, then filters system calls. Gives the number of filters, and whether
-/// supplementary groups are gone. With `parent` the process does not outlive it.
+/// Drops the user and its rights, then filters system calls. Says whether supplementary groups are
+/// gone. With `parent` the process does not outlive it.
 pub(super) fn give_up(
     spec: &LaunchSpec,
+    filters: &[BpfProgram],
     parent: Option<&OwnedFd>,
-) -> Result<(usize, bool), Failure> {
+) -> Result<bool, Failure> {
     let hardening = &spec.hardening;
     // As for Landlock: with `no_new_privs`, as in every run, or while there are still rights.
-    let early = (!hardening.no_new_privileges).then(|| filter(spec)).transpose()?;
+    if !hardening.no_new_privileges {
+        filter(filters)?;
+    }
     let groups_dropped = privileges::drop_user(spec.user_map.is_none(), hardening)?;
     if let Some(parent) = parent {
         // Only now: a change of credentials clears it. The pipe tells whether the parent died before.
@@ -105,18 +114,17 @@ pub(super) fn give_up(
             sys::exit_now(EXIT_NO_WORD);
         }
     }
-    let filters = match early {
-        Some(done) => done,
-        None => filter(spec)?,
-    };
-    Ok((filters, groups_dropped))
+    if hardening.no_new_privileges {
+        filter(filters)?;
+    }
+    Ok(groups_dropped)
 }
 
 /// The filters come last: nothing may be refused that still has to be done.
-fn filter(spec: &LaunchSpec) -> Result<usize, Failure> {
+fn filter(filters: &[BpfProgram]) -> Result<(), Failure> {
     sys::close_all_on_exec().stage("close descriptors")?;
     sys::reset_signals();
-    privileges::filter_calls(&spec.hardening)
+    privileges::filter_calls(filters)
 }
 
 fn await_release(parent: &OwnedFd) -> Result<(), Failure> {

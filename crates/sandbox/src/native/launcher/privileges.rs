@@ -3,11 +3,12 @@
 //! It never leaves a way back: what is dropped here cannot be regained by the guest's program.
 
 use landlock::{
-    ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
-    RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
+    Scope, path_beneath_rules,
 };
 use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
+use seccompiler::BpfProgram;
 
 use super::{Failure, Stage as _, sys};
 use crate::native::handoff::LandlockOutcome;
@@ -110,11 +111,16 @@ pub(super) fn restrict_files(hardening: &Hardening) -> Result<LandlockOutcome, F
     })
 }
 
-/// Installs the system-call filters and says how many.
-pub(super) fn filter_calls(hardening: &Hardening) -> Result<usize, Failure> {
-    let programs = hardening.seccomp.to_seccompiler().stage("compile the system-call filter")?;
-    for program in &programs {
+/// The system-call filters, for every process of the sandbox: making them takes longer than all else
+/// that the launcher does.
+pub(super) fn make_filters(hardening: &Hardening) -> Result<Vec<BpfProgram>, Failure> {
+    hardening.seccomp.to_seccompiler().stage("compile the system-call filter")
+}
+
+/// Installs them.
+pub(super) fn filter_calls(filters: &[BpfProgram]) -> Result<(), Failure> {
+    for program in filters {
         sys::install_filter(program).stage("install the system-call filter")?;
     }
-    Ok(programs.len())
+    Ok(())
 }

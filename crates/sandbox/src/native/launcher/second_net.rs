@@ -13,6 +13,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 use rustix::thread::UnshareFlags;
+use seccompiler::BpfProgram;
 
 use super::sys::{self, Forked};
 use super::{Failure, Stage as _, child};
@@ -25,14 +26,18 @@ use crate::native::handoff::{
 pub(super) struct ShellHost(OwnedFd);
 
 /// Forks it off. The caller goes on as the first process.
-pub(super) fn fork(spec: &LaunchSpec, second: &SecondNet) -> Result<ShellHost, Failure> {
+pub(super) fn fork(
+    spec: &LaunchSpec,
+    second: &SecondNet,
+    filters: &[BpfProgram],
+) -> Result<ShellHost, Failure> {
     let (near, far) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .stage("make the shell host's socket")?;
     match sys::fork().stage("fork the shell host")? {
         Forked::Child => {
             drop(near);
-            run(spec, second, far)
+            run(spec, second, filters, far)
         }
         Forked::Parent { .. } => Ok(ShellHost(near)),
     }
@@ -60,8 +65,9 @@ impl ShellHost {
     }
 }
 
-fn run(spec: &LaunchSpec, second: &SecondNet, socket: OwnedFd) -> ! {
-    let prepared = prepare(spec, second).map_err(|failure| (failure.stage, failure.detail));
+fn run(spec: &LaunchSpec, second: &SecondNet, filters: &[BpfProgram], socket: OwnedFd) -> ! {
+    let prepared =
+        prepare(spec, second, filters).map_err(|failure| (failure.stage, failure.detail));
     let word = serde_json::to_vec(&prepared).unwrap_or_default();
     if send(&socket, &word, SendFlags::NOSIGNAL).is_err() || prepared.is_err() {
         sys::exit_now(EXIT_SETUP);
@@ -85,13 +91,13 @@ fn run(spec: &LaunchSpec, second: &SecondNet, socket: OwnedFd) -> ! {
     sys::exit_now(EXIT_EXEC)
 }
 
-fn prepare(spec: &LaunchSpec, second: &SecondNet) -> Result<(), Failure> {
+fn prepare(spec: &LaunchSpec, second: &SecondNet, filters: &[BpfProgram]) -> Result<(), Failure> {
     rustix::process::setsid().stage("start a session")?;
     if !second.shared {
         sys::unshare(UnshareFlags::NEWNET).stage("make a network namespace")?;
         sys::loopback_up().stage("bring loopback up")?;
     }
-    child::give_up(spec, None).map(|_| ())
+    child::give_up(spec, filters, None).map(|_groups| ())
 }
 
 /// Lets go of the link, which is the first process's.
