@@ -108,7 +108,8 @@ impl Target {
         if options.keep { self.keep() } else { Ok(()) }
     }
 
-    /// Reduces both corpora to the fewest and smallest inputs that reach as much.
+    /// Reduces both corpora to the fewest and smallest inputs that reach as much. Inputs that a person
+    /// named stay.
     fn keep(&self) -> anyhow::Result<()> {
         let merged = self.own.with_extension("merged");
         let _ = fs::remove_dir_all(&merged);
@@ -125,13 +126,25 @@ impl Target {
         }
         files.retain(|(bytes, _)| *bytes <= MAX_INPUT);
         files.sort();
-        files.truncate(MAX_FILES);
-        fs::remove_dir_all(&self.corpus)?;
-        fs::create_dir_all(&self.corpus)?;
+        let mut named = 0;
+        for entry in fs::read_dir(&self.corpus)? {
+            let entry = entry?;
+            if is_digest(&entry.file_name()) {
+                fs::remove_file(entry.path())?;
+            } else {
+                named += 1;
+            }
+        }
+        files.truncate(MAX_FILES.saturating_sub(named));
         for (_, file) in files {
             let name = file.file_name().context("a file without a name")?;
             fs::copy(&file, self.corpus.join(name))?;
         }
         Ok(())
     }
+}
+
+/// libFuzzer names what it finds by SHA-1.
+fn is_digest(name: &std::ffi::OsStr) -> bool {
+    name.to_str().is_some_and(|n| n.len() == 40 && n.bytes().all(|b| b.is_ascii_hexdigit()))
 }

@@ -34,6 +34,10 @@ pub(crate) fn body(data: &[u8]) {
         let fits = same && target.host().literal().is_none();
         assert_eq!(hello_fits(bytes, &target), Some(fits));
     }
+    if let SeenHello::Complete(own) = &seen {
+        // A reader that takes the last of several would see another name.
+        assert_eq!(names_in(bytes), usize::from(own.is_some()), "names in the hello");
+    }
     if let (SeenHello::Complete(own), Some(reference)) = (&seen, rustls_name(bytes)) {
         let own = own.as_ref().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
         // rustls gives no name for one that is no host name; a tunnel under such a name is refused.
@@ -63,4 +67,30 @@ fn rustls_name(mut bytes: &[u8]) -> Option<Option<String>> {
             Err(_) => return None,
         }
     }
+}
+
+/// Server name extensions in a hello whose lengths are taken at their word.
+fn names_in(mut bytes: &[u8]) -> usize {
+    let mut message = Vec::new();
+    while let [22, _, _, high, low, rest @ ..] = bytes {
+        let len = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
+        message.extend_from_slice(&rest[..len]);
+        bytes = &rest[len..];
+    }
+    let length = |at: usize, bytes: usize| -> usize {
+        message[at..].iter().take(bytes).fold(0, |length, b| length << 8 | usize::from(*b))
+    };
+    // Header, version and random; session id; cipher suites; compression methods.
+    let end = (4 + length(1, 3)).min(message.len());
+    let mut at = 4 + 2 + 32;
+    at += 1 + length(at, 1);
+    at += 2 + length(at, 2);
+    at += 1 + length(at, 1);
+    at += 2;
+    let mut names = 0;
+    while at + 4 <= end {
+        names += usize::from(length(at, 2) == 0);
+        at += 4 + length(at + 2, 2);
+    }
+    names
 }
