@@ -14,6 +14,8 @@ mod reader;
 mod row;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_v2;
 mod writer;
 
 use std::path::PathBuf;
@@ -91,7 +93,7 @@ impl Ledger {
             Some(connection) => Some(Writer::start(connection, commits.clone())?),
             None => None,
         };
-        let readers = Readers::new(opened.readers);
+        let readers = Readers::new(opened.reader, opened.more);
         let instance = opened.instance;
         Ok(Self { inner: Arc::new(Inner { writer, readers, instance, blobs, commits }) })
     }

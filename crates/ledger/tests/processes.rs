@@ -17,10 +17,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use cofferdam_ledger::store::approvals::{ApprovalFilter, Approvals as _, NewApproval, Used};
+use cofferdam_ledger::store::work::{ClaimLimits, NewTask, Page, TaskFilter, Work as _};
 use cofferdam_ledger::{Appended, Applied, EventBody, Ledger, ListFilter, Settlement, Store};
+use cofferdam_run::approval::{Decision, Subject};
 use cofferdam_run::fact::Fact;
 use cofferdam_run::spec::Mode;
-use cofferdam_run::{RunEvent, RunId, StateName, verify};
+use cofferdam_run::trigger::IdempotencyKey;
+use cofferdam_run::{Actor, ApprovalId, Decider, RunEvent, RunId, StateName, TaskId, verify};
 use fixtures::{TTL_MS, at, good_facts, new_run, run_id, to_executing};
 
 const DIRECTORY: &str = "COFFERDAM_TEST_LEDGER";
@@ -230,6 +234,130 @@ async fn a_killed_process_leaves_no_run_half_ended() {
     // Whatever was left behind can be taken over once its lease has expired.
     for run in ledger.expired(at(TTL_MS)).await.unwrap() {
         assert!(ledger.claim(&run.id, "reconciler", at(TTL_MS), TTL_MS).await.unwrap().is_some());
+    }
+}
+
+/// Makes tasks, takes them, asks, is answered, uses the answer, and ends each well or badly, until it
+/// is killed. Says what was confirmed, after that.
+async fn work_until_killed(dir: PathBuf) {
+    let ledger = Ledger::open(dir).await.unwrap();
+    let begun = ledger.tasks(TaskFilter::default(), Page::default()).await.unwrap().items.len();
+    let ada = Decider::person("ada").unwrap();
+    for n in u32::try_from(begun).unwrap().. {
+        let now = at(u64::from(n) * 1_000_000);
+        let [a, b, c, d] = n.to_be_bytes();
+        let bytes = [a, b, c, d, 3];
+        let new = NewTask {
+            id: TaskId::from_entropy(bytes),
+            title: "t".into(),
+            origin: Actor::Person("ada".into()),
+            project: None,
+            thread: None,
+            agent: None,
+            priority: 0,
+            spec: fixtures::spec(Mode::Supervised),
+            retry: Default::default(),
+            created_at: now,
+        };
+        let key = IdempotencyKey::new("test", &n.to_string(), b"").unwrap();
+        let _ = ledger.create_task(new, Some(key)).await.unwrap();
+        say(&format!("<task {}>", TaskId::from_entropy(bytes)));
+        let limits = ClaimLimits { daemon: 1_000, project: 1_000, ..Default::default() };
+        let Some(claimed) = ledger.claim_next("child", limits, now, TTL_MS).await.unwrap() else {
+            continue;
+        };
+        let (id, epoch) = (claimed.run.id.clone(), claimed.lease.epoch);
+        for event in to_executing() {
+            let _ = ledger.apply(&id, Some(epoch), event, now).await.unwrap();
+        }
+        let subject = Subject::new("file_delete", serde_json::json!({ "n": n }), "delete it?");
+        let approval = ApprovalId::from_entropy(bytes);
+        let new = NewApproval {
+            id: approval.clone(),
+            ask: "a".into(),
+            subject: subject.clone(),
+            expires_at: now.plus_ms(500),
+        };
+        let _ = ledger.ask(&id, epoch, new, now).await.unwrap();
+        let _ = ledger.decide(&approval, &ada, Decision::Approve, "", now).await.unwrap();
+        say(&format!("<decided {approval}>"));
+        let used = ledger.consume(&approval, &id, epoch, &subject.digest, now).await.unwrap();
+        assert!(matches!(used, Used::Granted(_)));
+        say(&format!("<used {approval}>"));
+        let event = if n % 2 == 0 { RunEvent::AgentEnded } else { RunEvent::HostLost };
+        for fact in good_facts(Mode::Supervised) {
+            let _ = ledger.append_fact(&id, epoch, now, fact).await.unwrap();
+        }
+        let _ = ledger.apply(&id, Some(epoch), event, now).await.unwrap();
+        let _ = ledger.settle(&id, epoch, now).await.unwrap();
+        say(&format!("<over {id}>"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_minus_nine_leaves_tasks_and_approvals_whole() {
+    if let Some(dir) = as_child() {
+        return work_until_killed(dir).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut told_all: BTreeSet<(String, String)> = BTreeSet::new();
+    for round in 0..6usize {
+        let mut child = start("kill_minus_nine_leaves_tasks_and_approvals_whole", dir.path());
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut hear = |line: &str| {
+            for word in ["task", "decided", "used", "over"] {
+                if let Some(id) = told(line, word) {
+                    told_all.insert((word.to_owned(), id.to_owned()));
+                }
+            }
+            told_all.len()
+        };
+        // Another place to die in each round.
+        let enough = hear("") + 9 + 7 * round;
+        let mut line = String::new();
+        while lines.read_line(&mut line).unwrap() > 0 && hear(line.trim_end()) < enough {
+            line.clear();
+        }
+        for line in kill(child, lines).lines() {
+            hear(line);
+        }
+        assert!(hear("") >= enough, "the other process ended by itself");
+        whole(dir.path(), &told_all).await;
+    }
+}
+
+/// Nothing that was confirmed is missing, and no task or approval is half anything.
+async fn whole(dir: &Path, told: &BTreeSet<(String, String)>) {
+    let ledger = Ledger::open(dir).await.unwrap();
+    let tasks = ledger.tasks(TaskFilter::default(), Page::default()).await.unwrap().items;
+    for task in &tasks {
+        let attempts = ledger.attempts(&task.id).await.unwrap();
+        let live = attempts.iter().filter(|a| !a.state.is_terminal()).count();
+        assert_eq!(live, usize::from(task.state.is_open()), "{task:?}");
+        assert_eq!(attempts.len(), usize::try_from(task.attempts).unwrap());
+        assert_eq!(&attempts.last().unwrap().run, task.state.run());
+    }
+    let approvals =
+        ledger.approvals(ApprovalFilter::default(), Page::default()).await.unwrap().items;
+    for approval in &approvals {
+        let run = ledger.run(&approval.run).await.unwrap();
+        let waits = run.state.name() == StateName::AwaitingApproval;
+        assert_eq!(approval.state.name() == "pending", waits, "{approval:?}");
+    }
+    for (word, id) in told {
+        let state = |id: &str| {
+            let found = approvals.iter().find(|a| a.id.as_str() == id);
+            found.unwrap_or_else(|| panic!("{word} {id} is lost")).state.name()
+        };
+        match word.as_str() {
+            "task" => assert!(tasks.iter().any(|t| t.id.as_str() == id), "{id} is lost"),
+            "decided" => assert_ne!(state(id), "pending"),
+            "used" => assert_eq!(state(id), "consumed"),
+            _ => {
+                let run = ledger.run(&id.parse().unwrap()).await.unwrap();
+                assert!(run.state.is_terminal() && ledger.record(&run.id).await.unwrap().is_some());
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_run::InstanceId;
@@ -14,8 +15,9 @@ use rusqlite::{Connection, OpenFlags};
 use super::error::cannot_open;
 use super::filesystem;
 use super::migrate::{APPLICATION_ID, known_format, migrate};
+use super::reader::OpenReader;
 use crate::error::LedgerError;
-use crate::limits::{BUSY_ATTEMPT_MS, READ_CONNECTIONS};
+use crate::limits::BUSY_ATTEMPT_MS;
 use crate::store::Result;
 
 /// What tests may change.
@@ -30,7 +32,9 @@ pub(super) struct Options {
 pub(super) struct Opened {
     /// None when opened for reading only.
     pub(super) writer: Option<Connection>,
-    pub(super) readers: Vec<Connection>,
+    pub(super) reader: Connection,
+    /// Opens further read connections.
+    pub(super) more: OpenReader,
     pub(super) instance: InstanceId,
 }
 
@@ -50,33 +54,35 @@ pub(super) fn open(data_dir: &Path, options: Options) -> Result<Opened> {
         writer.pragma_update(None, "max_page_count", pages)?;
     }
     let instance = instance(&writer)?;
-    let mut readers = Vec::with_capacity(READ_CONNECTIONS);
-    for _ in 0..READ_CONNECTIONS {
+    let more: OpenReader = Arc::new(move || {
         let reader = connect(&path)?;
         reader.pragma_update(None, "query_only", true)?;
-        readers.push(reader);
-    }
+        Ok(reader)
+    });
+    let reader = more()?;
     // Dropping the file lets go of the lock; a process that dies here lets go of it too.
     drop(lock);
-    Ok(Opened { writer: Some(writer), readers, instance })
+    Ok(Opened { writer: Some(writer), reader, more, instance })
 }
 
 /// Opens what is there for reading, also when a newer version wrote it and says that this one may
 /// read it. Makes and changes nothing.
 pub(super) fn open_read_only(data_dir: &Path) -> Result<Opened> {
     let path = data_dir.join("ledger.db");
-    let mut readers = Vec::with_capacity(READ_CONNECTIONS);
-    for _ in 0..READ_CONNECTIONS {
+    let place = path.clone();
+    let more: OpenReader = Arc::new(move || {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        let real = path.canonicalize().map_err(|e| cannot_open(&path, e))?;
-        let reader = Connection::open_with_flags(real, flags).map_err(|e| cannot_open(&path, e))?;
+        let real = place.canonicalize().map_err(|e| cannot_open(&place, e))?;
+        let reader =
+            Connection::open_with_flags(real, flags).map_err(|e| cannot_open(&place, e))?;
         reader.busy_timeout(Duration::from_millis(BUSY_ATTEMPT_MS))?;
         reader.pragma_update(None, "trusted_schema", false)?;
-        readers.push(reader);
-    }
-    let [first, ..] = readers.as_slice() else { return Err(LedgerError::Closed) };
+        Ok(reader)
+    });
+    let reader = more()?;
+    let first = &reader;
     if number(first, "application_id")? != APPLICATION_ID {
         return Err(cannot_open(&path, "it is a database of something else"));
     }
@@ -91,7 +97,7 @@ pub(super) fn open_read_only(data_dir: &Path) -> Result<Opened> {
         return Err(LedgerError::Newer { path, found, known });
     }
     let instance = instance(first)?;
-    Ok(Opened { writer: None, readers, instance })
+    Ok(Opened { writer: None, reader, more, instance })
 }
 
 fn make_private_dir(dir: &Path) -> Result<()> {

@@ -8,19 +8,29 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use crate::error::LedgerError;
-use crate::limits::BUSY_ATTEMPTS;
+use crate::limits::{BUSY_ATTEMPTS, READ_CONNECTIONS};
 use crate::store::Result;
 
-#[derive(Debug)]
+/// Opens a further read connection.
+pub(super) type OpenReader = Arc<dyn Fn() -> Result<Connection> + Send + Sync>;
+
 pub(super) struct Readers {
     idle: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
+    open: OpenReader,
+}
+
+impl std::fmt::Debug for Readers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Readers").finish_non_exhaustive()
+    }
 }
 
 impl Readers {
-    pub(super) fn new(connections: Vec<Connection>) -> Self {
-        let permits = Arc::new(Semaphore::new(connections.len()));
-        Self { idle: Arc::new(Mutex::new(connections)), permits }
+    /// With one connection open. Others follow when readers meet.
+    pub(super) fn new(first: Connection, open: OpenReader) -> Self {
+        let permits = Arc::new(Semaphore::new(READ_CONNECTIONS));
+        Self { idle: Arc::new(Mutex::new(vec![first])), permits, open }
     }
 
     /// Runs `work` in one read transaction, so that it sees one state of the database.
@@ -30,10 +40,13 @@ impl Readers {
     ) -> Result<T> {
         let permit =
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
-        let idle = Arc::clone(&self.idle);
+        let (idle, open) = (Arc::clone(&self.idle), Arc::clone(&self.open));
         let task = tokio::task::spawn_blocking(move || {
-            // A connection is only ever missing when a reader panicked with it.
-            let connection = lock(&idle).pop().ok_or(LedgerError::Closed)?;
+            let idle_one = lock(&idle).pop();
+            let connection = match idle_one {
+                Some(connection) => connection,
+                None => open()?,
+            };
             let result = read(&connection, work);
             lock(&idle).push(connection);
             drop(permit);
