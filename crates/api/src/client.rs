@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use cofferdam_run::RunId;
+use cofferdam_run::{RunId, TaskId};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -138,6 +138,14 @@ impl Client {
     /// The service refuses.
     pub async fn start(&self, key: &str, task: &NewTask) -> Result<StartedTask, ClientError> {
         self.post("/api/v1/tasks", &[("idempotency-key", key.to_owned())], task).await
+    }
+
+    /// Tries a task again, as it was.
+    ///
+    /// # Errors
+    /// The service refuses: an attempt lives, or it is completed.
+    pub async fn retry(&self, task: &TaskId) -> Result<StartedTask, ClientError> {
+        self.post(&format!("/api/v1/tasks/{task}/retry"), &[], &Nothing {}).await
     }
 
     /// Wishes to stop a run.

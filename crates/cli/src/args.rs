@@ -86,6 +86,11 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME")]
         as_branch: Option<String>,
     },
+    /// Try again what a run of the service did not bring about, as it was, with fresh budgets.
+    Retry {
+        /// A run of it, or the beginning of its id.
+        run: String,
+    },
     /// Stop a run; what it made so far is brought back.
     Cancel {
         /// Run id, or its beginning.
@@ -295,6 +300,10 @@ pub(crate) struct RunArgs {
     /// Run although these posture layers do not hold (names, separated by commas).
     #[arg(long, value_delimiter = ',', value_name = "LAYER")]
     pub(crate) accept_degraded: Vec<String>,
+    /// Hand it to the service, which is started when none is up, and do not wait: the run outlives
+    /// this terminal.
+    #[arg(short, long)]
+    pub(crate) detach: bool,
     /// Show only the result.
     #[arg(short, long)]
     pub(crate) quiet: bool,

@@ -81,6 +81,7 @@ impl From<HostError> for CliError {
         let exit = match &error {
             HostError::Config(_)
             | HostError::NoTask
+            | HostError::NoVariable(_)
             | HostError::Rule(_)
             | HostError::Service(_) => USAGE,
             HostError::Workspace(_)

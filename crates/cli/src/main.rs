@@ -68,6 +68,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Apply { run, as_branch } => cmd::review::apply(&app, &run, as_branch).await,
         Command::Cancel { run } => cmd::cancel::cancel(&app, &run).await,
         Command::Sweep { dry_run } => cmd::sweep::sweep(&app, dry_run).await,
+        Command::Retry { run } => cmd::serve::retry(&app, &run).await,
         Command::Serve(args) => cmd::serve::serve(&app, args).await,
         Command::Web => cmd::serve::web(&app).await,
         Command::Stop => cmd::serve::stop(&app).await,

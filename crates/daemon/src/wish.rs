@@ -70,6 +70,15 @@ pub struct RunWish {
     /// Cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<f64>,
+    /// Processor time of all processes together, such as `30m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_time: Option<String>,
+    /// Bytes that the work may take on the disk, such as `20GiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_size: Option<String>,
+    /// Files and directories of the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_files: Option<u64>,
     /// What the commands of the built-in agent may reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell_network: Option<ShellNetwork>,
@@ -94,7 +103,8 @@ impl RunWish {
         macro_rules! take {
             ($($field:ident),*) => { $( if self.$field.is_some() { run.$field.clone_from(&self.$field); } )* };
         }
-        take!(engine, model, wall_clock, silence, tokens, money, max_steps, memory, pids, cpus, shell_network);
+        take!(engine, model, wall_clock, silence, tokens, money, max_steps, memory, pids, cpus);
+        take!(cpu_time, work_size, work_files, shell_network);
         if self.require_shell_separation {
             run.shell_separation = config::SeparationWish::Required;
         }

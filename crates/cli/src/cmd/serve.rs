@@ -23,7 +23,7 @@ pub(crate) struct ServeArgs {
     pub(crate) host_name: Vec<String>,
     /// Runs at once; further ones wait.
     #[arg(long, value_name = "N", default_value_t = ServeOptions::default().live)]
-    pub(crate) runs: usize,
+    pub(crate) runs: u32,
     /// Only the local socket, for the command line; no page.
     #[arg(long)]
     pub(crate) socket_only: bool,
@@ -82,6 +82,29 @@ pub(crate) async fn web(app: &App) -> Result<ExitCode, CliError> {
     } else {
         app.out.line(&url);
         app.out.note("good for one browser within ten minutes");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A further attempt at the task of a run.
+pub(crate) async fn retry(app: &App, run: &str) -> Result<ExitCode, CliError> {
+    let host = app.host().await?;
+    let id = app.resolve(&host, run).await?;
+    let Some(task) = host.durable().task_of(&id).await? else {
+        return Err(CliError::coded(
+            "API-018",
+            format!("run {id} was no run of the service"),
+            Some("start it again with: cofferdam run …".to_owned()),
+            crate::error::CONFLICT,
+        ));
+    };
+    drop(host);
+    let started = service::client(app).await?.retry(&task).await?;
+    if app.out.json {
+        app.out.json(&json!({ "task": started.task, "run": started.run }));
+    } else {
+        app.out.line(&format!("run {} is the next attempt of {task}", started.run));
+        app.out.note(&format!("watch it: cofferdam logs -f {}", started.run));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,6 +17,7 @@ mod lossless;
 mod promises;
 mod refusals;
 mod sealed;
+mod service;
 mod shell;
 mod stops;
 mod support;
