@@ -62,6 +62,15 @@ enum Task {
         #[arg(long)]
         keep: bool,
     },
+    /// Simulated lives of durable runs; prints the seed of each that breaks a rule.
+    Simulate {
+        /// How many.
+        #[arg(long, default_value_t = 500)]
+        seeds: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+    },
     /// Benchmarks, beside a peer in the same run.
     Bench {
         /// Only the benchmarks whose name contains this.
@@ -148,6 +157,25 @@ fn main() -> anyhow::Result<()> {
         Task::Lane { name, seconds, keep } => {
             lanes::lane(name.as_deref(), fuzz::Options { seconds, keep })
         }
+        Task::Simulate { seeds, from } => sh::step("simulate", || {
+            let (seeds, from) = (seeds.to_string(), from.to_string());
+            sh::run(sh::cargo().args([
+                "run",
+                "--quiet",
+                "--release",
+                "--package",
+                "cofferdam-testkit",
+                "--features",
+                "simulation",
+                "--bin",
+                "simulate",
+                "--",
+                "--seeds",
+                &seeds,
+                "--from",
+                &from,
+            ]))
+        }),
         Task::Bench { filter, json } => bench::bench(filter.as_deref(), json.as_deref()),
         Task::Conformance { engine, all, write_docs } => {
             conformance::conformance(&conformance::Options { engine, all, write_docs })

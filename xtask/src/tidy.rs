@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("api", &["run", "ledger", "sandbox", "workspace", "daemon"]),
-    ("testkit", &["run", "wire"]),
+    ("testkit", &["run", "wire", "ledger"]),
 ];
 
 /// Rooms that must stay pure: none of these crates may appear among their dependencies.
