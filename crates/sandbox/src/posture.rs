@@ -81,7 +81,10 @@ pub fn fix(engine: EngineKind, layer: Layer) -> String {
             "run it as root or under a delegated cgroup (`systemd-run --user --scope -p Delegate=yes cofferdam …`), \
              or {by_name}"
         ),
-        (Layer::MemoryLimit | Layer::PidsLimit | Layer::CpuLimit, EngineKind::Podman) => {
+        (
+            Layer::User | Layer::MemoryLimit | Layer::PidsLimit | Layer::CpuLimit,
+            EngineKind::Podman,
+        ) => {
             "use Podman's rootful socket (`sudo systemctl enable --now podman.socket`, podman.host = \
              \"unix:///run/podman/podman.sock\"), or boot with cgroup version 2 and delegate with \
              `sudo systemctl edit user@.service` (Delegate=cpu cpuset io memory pids)"
@@ -162,10 +165,13 @@ fn user(resources: &Resources, probe: &Probe) -> LayerStatus {
 fn capabilities(probe: &Probe) -> LayerStatus {
     const SETS: [&str; 5] = ["inheritable", "permitted", "effective", "bounding", "ambient"];
     let is_zero = |text: &str| u64::from_str_radix(text.trim(), 16) == Ok(0);
+    // A kernel that shows no ambient set (gVisor) has none, or one within these two.
+    let [inheritable, permitted, ..] = &probe.capabilities;
+    let no_room = |text: &str| text.is_empty() && is_zero(inheritable) && is_zero(permitted);
     let held: Vec<&str> = SETS
         .into_iter()
         .zip(&probe.capabilities)
-        .filter(|(_, text)| !is_zero(text))
+        .filter(|(name, text)| !is_zero(text) && !(*name == "ambient" && no_room(text)))
         .map(|(name, _)| name)
         .collect();
     if held.is_empty() {

@@ -128,16 +128,20 @@ impl Bed {
         engine.prepare(&self.spec(&small())).await.unwrap().start().await.unwrap()
     }
 
-    /// Runs a script to its end with an empty input, and proves the removal.
+    /// Runs a script to its end with nothing more to read, and proves the removal.
     ///
     /// # Panics
     /// When one of the steps fails or hangs.
     pub async fn run(&self, script: &str, resources: &Resources) -> Ran {
-        let engine = self.shell(script).await;
+        // It waits for a word, so that whatever looks at it from outside has looked.
+        let engine = self.shell(&format!("read -r _word; {script}")).await;
         let prepared = engine.prepare(&self.spec(resources)).await.unwrap();
         let read_back = prepared.evidence().read_back.clone();
         let mut running = prepared.start().await.unwrap();
-        running.stdin.shutdown().await.unwrap();
+        running.stdin.write_all(b"go\n").await.unwrap();
+        running.stdin.flush().await.unwrap();
+        // Closed by being dropped: not every engine's input knows a half close.
+        drop(std::mem::replace(&mut running.stdin, Box::new(tokio::io::sink())));
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let read = async {
             tokio::join!(

@@ -82,8 +82,10 @@ impl Under {
     pub fn lacks(self) -> &'static [Layer] {
         match self {
             Self::Native | Self::Docker | Self::Podman => &[],
-            // Cgroup version 1 knows no delegation.
-            Self::PodmanRootless => &[Layer::MemoryLimit, Layer::PidsLimit, Layer::CpuLimit],
+            // Cgroup version 1 knows no delegation; limits per process are left out with the others.
+            Self::PodmanRootless => {
+                &[Layer::User, Layer::MemoryLimit, Layer::PidsLimit, Layer::CpuLimit]
+            }
             Self::Gvisor => &[Layer::Landlock],
         }
     }

@@ -36,6 +36,7 @@ pub(crate) struct Facts {
     swap: Option<String>,
     pids: Option<String>,
     cpu: Option<String>,
+    rlimits: Option<String>,
     rootless: bool,
     version_1: bool,
     is_linux: bool,
@@ -69,6 +70,7 @@ impl Facts {
             let reason =
                 || Some("a rootless engine enforces no limits on cgroup version 1".to_owned());
             (self.memory, self.pids, self.cpu) = (reason(), reason(), reason());
+            self.rlimits = Some("it leaves out the limits per process, too".to_owned());
         }
     }
 
@@ -117,6 +119,7 @@ impl Facts {
             swap: lacking(info.swap_limit, "swap limit"),
             pids: lacking(info.pids_limit, "process limit"),
             cpu: lacking(info.cpu_cfs_quota, "processor limit"),
+            rlimits: None,
             rootless,
             is_linux: info.os_type.as_deref().is_none_or(|os| os == "linux"),
             warnings: info
@@ -135,8 +138,8 @@ impl Facts {
             Layer::MemoryLimit => self.memory.as_ref(),
             Layer::PidsLimit => self.pids.as_ref(),
             Layer::CpuLimit => self.cpu.as_ref(),
-            Layer::User
-            | Layer::Capabilities
+            Layer::User => self.rlimits.as_ref(),
+            Layer::Capabilities
             | Layer::NoNewPrivileges
             | Layer::Seccomp
             | Layer::Landlock

@@ -67,7 +67,7 @@ pub(crate) fn compare(
     let want = asked.body.host_config.as_ref().unwrap_or(&none);
     let have = seen.host_config.as_ref().unwrap_or(&none);
     let layers = [
-        (Layer::User, user(asked, seen, have)),
+        (Layer::User, user(asked, seen, want, have)),
         (Layer::Capabilities, capabilities(want, have)),
         (Layer::NoNewPrivileges, no_new_privileges(have)),
         (Layer::Seccomp, seccomp(asked, want, have, facts)),
@@ -140,11 +140,20 @@ pub(crate) fn concerns(layer: Layer, warning: &str) -> bool {
     }
 }
 
-fn user(asked: &Asked, seen: &ContainerInspectResponse, have: &HostConfig) -> Differences {
+fn user(
+    asked: &Asked,
+    seen: &ContainerInspectResponse,
+    want: &HostConfig,
+    have: &HostConfig,
+) -> Differences {
     let mut found = Differences::default();
     let config = seen.config.as_ref();
     found.same("user", asked.body.user.as_ref(), config.and_then(|c| c.user.as_ref()));
     found.empty("supplementary groups", have.group_add.as_ref());
+    let limits = |config: &HostConfig| -> BTreeSet<(Option<String>, Option<i64>, Option<i64>)> {
+        config.ulimits.iter().flatten().map(|l| (l.name.clone(), l.soft, l.hard)).collect()
+    };
+    found.same("per-process limits", limits(want), limits(have));
     found
 }
 
@@ -371,12 +380,6 @@ fn other(
     for (label, value) in body.labels.iter().flatten() {
         let there = config.labels.as_ref().and_then(|all| all.get(label));
         found.same(label, Some(value), there);
-    }
-    let limits = |config: &HostConfig| -> BTreeSet<(Option<String>, Option<i64>, Option<i64>)> {
-        config.ulimits.iter().flatten().map(|l| (l.name.clone(), l.soft, l.hard)).collect()
-    };
-    if shown.tells_rlimits {
-        found.same("per-process limits", limits(want), limits(have));
     }
     found.same("init", want.init, have.init);
     let log = |config: &HostConfig| config.log_config.as_ref().and_then(|log| log.typ.clone());

@@ -21,19 +21,11 @@ pub(crate) struct Shown {
     pub(crate) added_variables: &'static [&'static str],
     /// It shows how its input is handled.
     pub(crate) tells_input: bool,
-    /// It shows limits per process.
-    pub(crate) tells_rlimits: bool,
 }
 
 /// Docker's own answer.
 pub(crate) fn docker(container: ContainerInspectResponse) -> Shown {
-    Shown {
-        container,
-        untold: Vec::new(),
-        added_variables: &[],
-        tells_input: true,
-        tells_rlimits: true,
-    }
+    Shown { container, untold: Vec::new(), added_variables: &[], tells_input: true }
 }
 
 /// Podman's answer. It shows neither the capabilities that are left (only those that it took from its
@@ -41,12 +33,6 @@ pub(crate) fn docker(container: ContainerInspectResponse) -> Shown {
 /// guest's probe and the look from outside tell these.
 pub(crate) fn podman(asked: &Asked, mut container: ContainerInspectResponse) -> Shown {
     let mut untold = vec![Layer::Mounts];
-    // A rootless one on cgroup version 1 applies them and lists none; the probe tells them.
-    let tells_rlimits = container
-        .host_config
-        .as_ref()
-        .and_then(|host| host.ulimits.as_ref())
-        .is_some_and(|all| !all.is_empty());
     if let (Some(have), Some(want)) = (&mut container.host_config, &asked.body.host_config) {
         plain(have);
         if have.cap_drop.as_ref().is_some_and(|list| !list.is_empty()) {
@@ -84,7 +70,6 @@ pub(crate) fn podman(asked: &Asked, mut container: ContainerInspectResponse) -> 
         untold,
         added_variables: &["TERM", "HOSTNAME", "container"],
         tells_input: false,
-        tells_rlimits,
     }
 }
 

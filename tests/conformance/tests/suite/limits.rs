@@ -98,7 +98,9 @@ async fn tmp_ends_at_its_size() {
 #[tokio::test]
 async fn open_files_and_core_dumps_are_bounded() {
     let script = "ulimit -n; ulimit -Hn; ulimit -c; ulimit -Hc";
-    assert_eq!(Bed::new().lines(script).await, ["1024", "1024", "0", "0"]);
+    let bed = Bed::new();
+    let lines = bed.lines(script).await;
+    assert_eq!(lines == ["1024", "1024", "0", "0"], bed.under.limits(), "{lines:?}");
 }
 
 #[tokio::test]

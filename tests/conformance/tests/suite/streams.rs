@@ -12,7 +12,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn ten_megabytes_come_back_byte_for_byte_and_half_close_ends_the_program() {
+async fn ten_megabytes_come_back_byte_for_byte_and_the_end_of_the_input_ends_the_program() {
     let bed = Bed::new();
     let engine = bed.engine(&["/bin/cat"]).await;
     let running = engine.prepare(&bed.spec(&small())).await.unwrap().start().await.unwrap();
@@ -21,7 +21,9 @@ async fn ten_megabytes_come_back_byte_for_byte_and_half_close_ends_the_program()
     let mut got = Vec::new();
     let send = async {
         stdin.write_all(&sent).await.unwrap();
-        stdin.shutdown().await.unwrap();
+        stdin.flush().await.unwrap();
+        // Closed by being dropped: not every engine's input knows a half close.
+        drop(stdin);
     };
     let both = async { tokio::join!(send, stdout.read_to_end(&mut got)) };
     tokio::time::timeout(PATIENCE, both).await.unwrap().1.unwrap();

@@ -51,7 +51,11 @@ async fn the_work_volume_is_counted_from_outside_while_the_run_goes_on() {
     let mut running = bed.start(MAKE).await;
     ready(&mut *running.stdout).await;
     let counted = running.control.work_use(Stop::at(u64::MAX, u64::MAX)).await;
-    let counted = counted.expect("this engine's volume cannot be counted here");
+    let Some(counted) = counted else {
+        // Without a cgroup of its own nothing proves that the container is this machine's.
+        assert!(!bed.under.limits(), "this engine's volume cannot be counted here");
+        return;
+    };
     assert!(counted.whole && counted.bytes >= 3_000_000, "{counted:?}");
     assert!(counted.files > 5, "{counted:?}");
     assert!(running.control.work_place().is_some_and(|place| place.is_dir()));
