@@ -11,7 +11,7 @@ struct Lane {
     body: fn(Options) -> anyhow::Result<()>,
 }
 
-const LANES: [Lane; 3] = [
+const LANES: [Lane; 4] = [
     Lane {
         name: "deny",
         about: "cargo-deny over licences, bans and sources (installs cargo-deny)",
@@ -26,6 +26,11 @@ const LANES: [Lane; 3] = [
         name: "repeat",
         about: "the end-to-end suite on both engines, 20 times over",
         body: |_| repeat(),
+    },
+    Lane {
+        name: "soak",
+        about: "1,000 runs whose hosts are killed at random moments, then a count of what is left",
+        body: |_| crate::soak::soak(&crate::soak::Options::long()),
     },
 ];
 

@@ -1,6 +1,6 @@
 //! Everything that CI runs, in the order in which it fails fastest.
 
-use crate::{build, conformance, engine, sh, tidy};
+use crate::{build, conformance, engine, sh, soak, tidy};
 
 /// Stops the engine when the tests are over, however they ended.
 struct EngineGuard(std::path::PathBuf);
@@ -42,6 +42,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
     });
     drop(guard);
     result?;
+    sh::step("soak (hosts killed at random moments)", || soak::soak(&soak::Options::ci()))?;
     // On the native engine it has just run among the others.
     conformance::run(&["docker", "podman", "gvisor"])
 }

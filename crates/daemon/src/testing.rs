@@ -46,8 +46,8 @@ pub(crate) fn spec() -> RunSpec {
 pub(crate) fn dead() -> String {
     let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-    let fields = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace();
-    let start = fields.skip(19).next().unwrap().to_owned();
+    let mut fields = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace();
+    let start = fields.nth(19).unwrap().to_owned();
     let me = owner::me();
     let place = &me[me.find(" in ").unwrap()..];
     let text = format!("process {} started {start}{place}", child.id());

@@ -44,6 +44,26 @@ pub(crate) struct Options {
     pub(crate) keep: bool,
 }
 
+impl Options {
+    /// The part that is in CI.
+    pub(crate) fn ci() -> Self {
+        Self {
+            runs: 50,
+            kill: true,
+            engine: "native".to_owned(),
+            seed: 1,
+            jobs: 3,
+            program: None,
+            keep: false,
+        }
+    }
+
+    /// The lane.
+    pub(crate) fn long() -> Self {
+        Self { runs: 1_000, ..Self::ci() }
+    }
+}
+
 /// The place of one soak.
 pub(crate) struct World {
     command: PathBuf,

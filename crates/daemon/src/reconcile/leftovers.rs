@@ -163,7 +163,7 @@ fn entries(place: &Path) -> Vec<(String, std::path::PathBuf)> {
     listed.map(|e| (e.file_name().to_string_lossy().into_owned(), e.path())).collect()
 }
 
-async fn remove(path: &Path, report: &mut SweepReport) {
+pub(super) async fn remove(path: &Path, report: &mut SweepReport) {
     if report.dry_run {
         report.directories.push(path.display().to_string());
         return;

@@ -12,7 +12,7 @@ use cofferdam_run::{ObjectId, Run, RunEvent, RunId};
 use cofferdam_sandbox::{Engine, Found};
 use cofferdam_workspace::Checkout;
 
-use super::SweepReport;
+use super::{SweepReport, leftovers};
 use crate::clock::Clock;
 use crate::error::HostError;
 use crate::host::Host;
@@ -140,6 +140,7 @@ impl Host {
             let fact = Fact::Retained { kind: "salvage".to_owned(), place, until_ms };
             self.keep(id, epoch, fact).await?;
         }
+        let clean = !matches!(removed, Some(TeardownOutcome::Failed { .. }));
         if let Some(outcome) = removed {
             if matches!(outcome, TeardownOutcome::Removed) {
                 report.removed.push(format!("{} {id}", run.spec.engine));
@@ -152,7 +153,15 @@ impl Host {
             return Ok(false);
         }
         let settled = self.ledger.settle(id, epoch, self.now_ms()).await?;
-        Ok(matches!(settled, Settlement::Done { .. }))
+        let settled = matches!(settled, Settlement::Done { .. });
+        if settled && clean {
+            // The record is durable: what is left is scratch.
+            let places = [self.paths.run(id).dir().to_owned(), self.paths.trash(id)];
+            for place in places.iter().filter(|place| place.exists()) {
+                leftovers::remove(place, report).await;
+            }
+        }
+        Ok(settled)
     }
 
     /// How long salvaged work is kept, milliseconds.

@@ -51,6 +51,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) needles: &'a Needles,
     pub(crate) facts: Facts,
     pub(crate) watcher: &'a dyn Watcher,
+    pub(crate) posture: &'a dyn PostureCheck,
     /// Signs of life of the agent.
     pub(crate) pulse: Pulse,
     /// The wall test, until it is over. The agent does not start before.
@@ -127,11 +128,11 @@ pub(crate) async fn run<'a>(
     mut incoming: Incoming,
     doors: &Doors,
     plan: Plan<'a>,
-    posture: &dyn PostureCheck,
     end: &'a mut End,
     stages: &mut dyn Stages,
     stops: &'a mut mpsc::Receiver<StopCause>,
 ) {
+    let posture = plan.posture;
     let until = Instant::now() + HELLO_LIMIT;
     let (mut up, down) = match tokio::time::timeout_at(until, control(&mut incoming)).await {
         Ok(Some(control)) => control,

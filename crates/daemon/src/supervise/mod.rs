@@ -384,6 +384,7 @@ async fn session(
         (ctx.paths.bundle_in(), ctx.needles.clone(), Arc::clone(&ctx.watcher));
     let spec = ctx.spec.clone();
     let id = ctx.id.clone();
+    let posture = Required { spec: &spec, read_back, outside: &outside };
     let plan = Plan {
         run: &id,
         start,
@@ -395,17 +396,17 @@ async fn session(
         needles: &needles,
         facts: ctx.facts.clone(),
         watcher: watcher.as_ref(),
+        posture: &posture,
         pulse: ctx.pulse.clone(),
         wall: Some(wall),
     };
-    let posture = Required { spec: &spec, read_back, outside: &outside };
     let Some(control) = &mut windup.control else { return windup };
     let mut watch =
         Watch::new(&id, ctx.bounds(), ctx.host.paths.data(), ctx.stops.clone());
     let mut end = End::default();
     let mut overdue = ctx.first_stop.clone();
     tokio::select! {
-        () = session::run(&link, incoming, &doors, plan, &posture, &mut end, ctx, stops) => {}
+        () = session::run(&link, incoming, &doors, plan, &mut end, ctx, stops) => {}
         never = watch.run(control) => match never {},
         // Whatever the session waits for, a stop does not wait for it.
         () = overdue.plus(session::HANDOVER_LIMIT + session::HANDOVER_SLACK) => {
