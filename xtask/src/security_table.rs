@@ -82,7 +82,8 @@ fn controls() -> anyhow::Result<Vec<(String, BTreeSet<String>)>> {
     let mut flips: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for part in text.split("\nconst ").skip(1) {
         let Some((name, body)) = part.split_once(": Control") else { continue };
-        let body = body.split_once(";\n").map_or(body, |(body, _)| body);
+        // A blank line ends it: closures inside have ends of statements of their own.
+        let body = body.split_once("\n\n").map_or(body, |(body, _)| body);
         let quoted = body.split('"').skip(1).step_by(2).filter(|word| word.contains('.'));
         flips.insert(name, quoted.map(str::to_owned).collect());
     }
