@@ -28,11 +28,7 @@ fn tool(words: &[&str]) -> Command {
 #[track_caller]
 fn run(words: &[&str]) {
     let output = tool(words).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{words:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn network_of(pid: u32) -> Option<PathBuf> {
@@ -134,11 +130,13 @@ impl World {
         let repo = repo.to_str().unwrap();
         run(&["git", "init", "-q", "-b", "main", repo]);
         std::fs::write(Path::new(repo).join("a.txt"), "one\n").unwrap();
-        let commit = ["-c", "user.name=T", "-c", "user.email=t@example.com", "commit", "-qm", "One"];
+        let commit =
+            ["-c", "user.name=T", "-c", "user.email=t@example.com", "commit", "-qm", "One"];
         run(&["git", "-C", repo, "add", "."]);
         run(&[["git", "-C", repo].as_slice(), &commit].concat());
         #[expect(clippy::disallowed_methods, reason = "tests are told where the guest is")]
-        let bin = std::env::var_os("COFFERDAM_BIN_DIR").expect("COFFERDAM_BIN_DIR: run through cargo");
+        let bin =
+            std::env::var_os("COFFERDAM_BIN_DIR").expect("COFFERDAM_BIN_DIR: run through cargo");
         let config = "[services]\n\"mirror.internal\" = \"127.0.0.1:4873\"\n\"other.internal\" = \"127.0.0.1:1\"\n";
         let host = Host::open(HostOptions {
             data_dir: dir.path().join("data"),
@@ -161,14 +159,13 @@ impl World {
             "env_names": [],
         }))
         .unwrap();
-        let request =
-            RunRequest {
-                spec,
-                key: None,
-                local_provider: false,
-                require_shell_separation: false,
-                env: Default::default(),
-            };
+        let request = RunRequest {
+            spec,
+            key: None,
+            local_provider: false,
+            require_shell_separation: false,
+            env: Default::default(),
+        };
         self.host.arm(request).await.unwrap()
     }
 
@@ -222,7 +219,8 @@ async fn a_way_out_of_the_namespace_turns_the_run_away() {
     let record = world.supervise(armed, Arc::new(Breaker(Mutex::default()))).await;
     let (_, refused, open, cause) = told(&record);
     assert!(refused, "the door held: {open:?}");
-    for way in ["a route over way1", "tcp 1.1.1.1:443", "tcp 169.254.169.254:80", "dns 8.8.8.8:53"] {
+    for way in ["a route over way1", "tcp 1.1.1.1:443", "tcp 169.254.169.254:80", "dns 8.8.8.8:53"]
+    {
         assert!(open.iter().any(|one| one.starts_with(way)), "{way} is not among {open:?}");
     }
     assert_eq!(cause, Some("RUN-024"), "{:?}", record.verdict);

@@ -261,7 +261,11 @@ async fn s25_half_closed_tunnels_are_reaped_and_free_their_places() {
     for n in 0..MAX_STREAMS {
         let (mut guest, mut host) = world.tunnel("a.example:8443").await;
         // Each side in turn closes its half and forgets about the rest.
-        if n % 2 == 0 { guest.shutdown().await.unwrap() } else { host.shutdown().await.unwrap() }
+        if n % 2 == 0 {
+            guest.shutdown().await.unwrap()
+        } else {
+            host.shutdown().await.unwrap()
+        }
         open.push((guest, host));
     }
     for fact in world.facts(MAX_STREAMS).await {
@@ -273,11 +277,8 @@ async fn s25_half_closed_tunnels_are_reaped_and_free_their_places() {
 
 #[tokio::test]
 async fn s26_a_slow_stream_outlives_the_idle_timer_but_not_the_total() {
-    let limits = Limits {
-        idle: Duration::from_millis(500),
-        total: Duration::from_millis(1500),
-        ..quick()
-    };
+    let limits =
+        Limits { idle: Duration::from_millis(500), total: Duration::from_millis(1500), ..quick() };
     let world = World::new(Setup { limits, ..Setup::default() });
     let begin = tokio::time::Instant::now();
     let (mut guest, mut host) = world.tunnel("a.example:8443").await;

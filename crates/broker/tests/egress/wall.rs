@@ -40,9 +40,7 @@ async fn refused_attempts_are_counted_by_kind_and_told_as_no_facts() {
 /// S2: rules that are not asked for CONNECT, or not asked at all.
 #[tokio::test]
 async fn a_door_that_admits_the_target_does_not_hold_and_waits_for_no_lookup() {
-    for (allow, tunnels, plain) in
-        [("wall-0f.invalid:443", 0, 1), ("wall-0f.invalid:80", 1, 0)]
-    {
+    for (allow, tunnels, plain) in [("wall-0f.invalid:443", 0, 1), ("wall-0f.invalid:80", 1, 0)] {
         let world = watched(vec![allow]);
         for request in both() {
             world.ask(request).await;

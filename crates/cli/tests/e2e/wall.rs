@@ -74,7 +74,8 @@ fn s35_every_process_of_the_agent_is_behind_the_same_wall(engine: Engine) {
 #[test]
 fn s20_a_repository_cannot_widen_what_is_reachable() {
     let world = World::new(Engine::Native);
-    let config = "[egress]\nallow = [\"open.example:80\"]\n[services]\n\"open.example\" = \"127.0.0.1:9\"\n";
+    let config =
+        "[egress]\nallow = [\"open.example:80\"]\n[services]\n\"open.example\" = \"127.0.0.1:9\"\n";
     for place in [
         "cofferdam.toml",
         ".cofferdam.toml",
@@ -145,9 +146,9 @@ fn a_live_run_can_be_asked_too() {
     let run = world.command(&world.run_args(&["--", "sh", "-c", &script])).spawn().unwrap();
     let found = until("a suggestion", || {
         let ran = world.cofferdam(&["egress", "suggest", "last", "--json"]);
-        (ran.code == Some(0)).then(|| ran.json()).filter(|found| {
-            !found["rules"].as_array().unwrap().is_empty()
-        })
+        (ran.code == Some(0))
+            .then(|| ran.json())
+            .filter(|found| !found["rules"].as_array().unwrap().is_empty())
     });
     assert_eq!(found["rules"][0]["rule"], "early.example:80");
     assert_eq!(found["over"], false);

@@ -86,9 +86,10 @@ pub(super) fn open_ways(target: &str, port: Option<u16>, name: Option<String>) -
         sort(format!("dns {place}"), place, ask, true, &mut open, &mut waiting);
     }
     open.extend(raw_sockets());
-    open.extend(name.filter(|name| abstract_socket(name)).map(|_| {
-        "abstract sockets of the host".to_owned()
-    }));
+    open.extend(
+        name.filter(|name| abstract_socket(name))
+            .map(|_| "abstract sockets of the host".to_owned()),
+    );
     open.extend(foreign_sockets());
     wait(waiting, &mut open);
     open.truncate(WALL_OPEN);
@@ -229,18 +230,18 @@ fn settle(way: &Waiting, open: &mut Vec<String>) -> bool {
 /// Routes over anything but loopback.
 fn routes() -> Vec<String> {
     let mut open = Vec::new();
-    let mut look = |file: &str, device: fn(&str) -> Option<&str>| match read_bounded(file, PROC_FILE)
-    {
-        Ok(table) => {
-            let mut devices: Vec<&str> = table.lines().filter_map(device).collect();
-            devices.dedup();
-            let foreign = devices.into_iter().filter(|device| *device != "lo");
-            open.extend(foreign.take(4).map(|device| format!("a route over {device}")));
-        }
-        // Without that protocol there is no such table.
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => open.push(format!("{file} (unreadable: {})", error.kind())),
-    };
+    let mut look =
+        |file: &str, device: fn(&str) -> Option<&str>| match read_bounded(file, PROC_FILE) {
+            Ok(table) => {
+                let mut devices: Vec<&str> = table.lines().filter_map(device).collect();
+                devices.dedup();
+                let foreign = devices.into_iter().filter(|device| *device != "lo");
+                open.extend(foreign.take(4).map(|device| format!("a route over {device}")));
+            }
+            // Without that protocol there is no such table.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => open.push(format!("{file} (unreadable: {})", error.kind())),
+        };
     // The first line is a heading; the device stands first.
     look("/proc/self/net/route", |line| {
         line.split_whitespace().next().filter(|device| *device != "Iface")

@@ -112,9 +112,7 @@ pub fn replay(
             .count += 1;
     }
     let mut targets: Vec<Decided> = targets.into_values().collect();
-    targets.sort_by(|a, b| {
-        (a.change, b.count, &a.target).cmp(&(b.change, a.count, &b.target))
-    });
+    targets.sort_by(|a, b| (a.change, b.count, &a.target).cmp(&(b.change, a.count, &b.target)));
     Replay { targets }
 }
 

@@ -66,7 +66,9 @@ fn several_names_of_one_owner_become_one_wildcard_as_low_as_they_agree() {
 
 #[test]
 fn no_wildcard_ever_spans_a_public_suffix() {
-    for suffix in ["co.uk", "github.io", "s3.amazonaws.com", "pages.dev", "com", "compute.amazonaws.com"] {
+    for suffix in
+        ["co.uk", "github.io", "s3.amazonaws.com", "pages.dev", "com", "compute.amazonaws.com"]
+    {
         let facts: Vec<Fact> =
             (0..9).map(|n| refused(&format!("customer{n}.{suffix}:443"))).collect();
         let rules = rules(&facts, true);

@@ -22,8 +22,8 @@ pub(super) async fn replay(
 ) -> Result<ExitCode, CliError> {
     // The file first: what is wrong with it is told before a run is looked for.
     let config = App::config_at_named(file)?;
-    let policy = EgressPolicy::load(&config.egress.allow, &config.egress.deny)
-        .map_err(HostError::from)?;
+    let policy =
+        EgressPolicy::load(&config.egress.allow, &config.egress.deny).map_err(HostError::from)?;
     let services = Services::load(config.services.clone()).map_err(HostError::from)?;
     let source = Source::of(app, run).await?;
     let decisions = review::decisions(&source.facts);
@@ -49,8 +49,9 @@ pub(super) async fn replay(
 }
 
 fn print(out: Out, source: &Source, replayed: &Replay) {
-    let mut rows =
-        vec![["CHANGE", "TARGET", "ASKED", "BEFORE", "UNDER THESE RULES"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["CHANGE", "TARGET", "ASKED", "BEFORE", "UNDER THESE RULES"].map(str::to_owned).to_vec(),
+    ];
     rows.extend(replayed.targets.iter().filter(|one| one.change.is_change()).map(|one| {
         vec![
             one.change.as_str().to_owned(),
