@@ -8,6 +8,7 @@ mod broker;
 mod carry;
 mod gateway;
 mod ledger;
+mod ledger_scale;
 mod outside;
 mod report;
 mod repository;
@@ -72,11 +73,12 @@ enum Outcome {
 
 /// In the order in which they run: what writes many files comes last, so that its writing back does
 /// not slow the flushes of the ledger.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "broker-connect",
     "tunnel",
     "gateway",
     "ledger",
+    "ledger-scale",
     "start-native",
     "start-docker",
     "carry",
@@ -94,6 +96,7 @@ async fn measure(name: &str, world: &World) -> anyhow::Result<Outcome> {
         "gateway" => world::interruptible(gateway::measure()).await?,
         "carry" => world::interruptible(carry::measure(world)).await?,
         "ledger" => world::interruptible(ledger::measure(world)).await?,
+        "ledger-scale" => world::interruptible(ledger_scale::measure(world)).await?,
         other => anyhow::bail!("there is no benchmark {other:?}"),
     };
     Ok(Outcome::Measured(table))
