@@ -83,10 +83,10 @@ impl Channel {
 fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fits = descriptors.len() <= DESCRIPTORS;
-    if !descriptors.is_empty()
-        && !(fits && ancillary.push(SendAncillaryMessage::ScmRights(descriptors)))
-    {
+    let fits = descriptors.is_empty()
+        || (descriptors.len() <= DESCRIPTORS
+            && ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    if !fits {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
