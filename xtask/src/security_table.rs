@@ -27,7 +27,9 @@ pub(crate) fn security_table(check: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if check {
-        bail!("the attempts in {PAGE} are not those of tests/security: run cargo xtask security-table");
+        bail!(
+            "the attempts in {PAGE} are not those of tests/security: run cargo xtask security-table"
+        );
     }
     fs::write(&path, fresh).with_context(|| format!("write {PAGE}"))
 }

@@ -438,8 +438,9 @@ fn int80() -> Outcome {
                 inlateout("rax") 425i64 => result, in("rcx") 0i64, in("rdx") 0i64,
             );
         }
-        // A 32-bit result: the sign must be found again.
-        let errno = -i64::from(result as i32);
+        // A 32-bit result in the low half of the register.
+        let low = u32::try_from(result & 0xffff_ffff).unwrap_or(0).cast_signed();
+        let errno = -i64::from(low);
         i32::try_from(errno).map_or_else(
             |_| Outcome::Through(format!("returned {result}")),
             |errno| Outcome::errno(errno, &[libc::EPERM, libc::ENOSYS]),
