@@ -51,6 +51,7 @@ pub use remove::{GONE_LOOKS, GONE_PAUSE};
 pub use running::{WAIT_AGAIN, WAIT_LOOK};
 pub use salvage::{MAX_SALVAGE_BYTES, MAX_SALVAGE_ENTRIES, SALVAGE_TIMEOUT};
 pub use stdio::STREAM_BUFFER;
+pub use usage::COUNT_EVERY;
 
 use crate::engine::{Engine, EngineReport, Evidence, Found, Prepared, RootSource, SandboxSpec};
 use crate::error::SandboxError;

@@ -7,6 +7,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bollard::models::ContainerStatsResponse;
 use bollard::query_parameters::StatsOptionsBuilder;
@@ -18,6 +19,10 @@ use tokio::task::AbortHandle;
 use super::call::{Client, USAGE_TIMEOUT};
 use super::view::HostView;
 use crate::native::cgroup::usage;
+
+/// Pause between two looks at the counters of a running container; what was used after the last one before
+/// its cgroup went is not counted.
+pub const COUNT_EVERY: Duration = Duration::from_millis(250);
 
 /// Counters of a running container, kept after it has ended.
 #[derive(Debug)]
@@ -37,8 +42,13 @@ impl Counters {
         let (kept, directories) = (Arc::clone(&last), cgroups.clone());
         let waiting = tokio::spawn(async move {
             let Ok(ended) = watched(ended) else { return };
-            if ended.readable().await.is_ok() {
+            // Now and then as well: an engine may be faster than the last look.
+            loop {
+                let over = tokio::time::timeout(COUNT_EVERY, ended.readable()).await;
                 keep(&kept, read(&cgroups));
+                if over.is_ok() {
+                    break;
+                }
             }
         });
         Self { directories, last, at_the_end: Some(waiting.abort_handle()) }
