@@ -148,7 +148,7 @@ fn user(resources: &Resources, probe: &Probe) -> LayerStatus {
     }
     for (name, most) in [("nofile", resources.open_files), ("core", 1)] {
         let seen = probe.rlimits.iter().find(|limit| limit.name == name);
-        if !seen.is_some_and(|limit| limit.hard.is_some_and(|hard| hard <= most)) {
+        if seen.is_none_or(|limit| limit.hard.is_none_or(|hard| hard > most)) {
             let seen = seen.map(|limit| limit.hard);
             return degraded(format!("its limit {name} is {seen:?}, asked for was {most}"));
         }
