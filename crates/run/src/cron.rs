@@ -320,7 +320,7 @@ impl Cron {
                 if matches!(time.offset(), AmbiguousOffset::Gap { .. }) {
                     continue;
                 }
-                let (earlier, later) = (time.clone().earlier().ok(), time.later().ok());
+                let (earlier, later) = (time.earlier().ok(), time.later().ok());
                 out.extend(earlier);
                 if later != earlier {
                     out.extend(later);

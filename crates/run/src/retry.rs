@@ -112,22 +112,18 @@ pub fn classify<'a>(verdict: &Verdict, facts: impl IntoIterator<Item = &'a Fact>
 fn upstream<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Class {
     let mut class = Class::Permanent;
     for fact in facts {
-        match fact {
-            Fact::ModelCall { status, refusal: None, retry_after_ms, .. } => {
-                class = match status {
-                    429 | 529 => Class::Wait { retry_after_ms: *retry_after_ms },
-                    503 if retry_after_ms.is_some() => {
-                        Class::Wait { retry_after_ms: *retry_after_ms }
-                    }
-                    408 | 500 | 502 | 503 | 504 => Class::Transient,
-                    _ => Class::Permanent,
-                };
-            }
-            Fact::Truncated { kind, .. } if kind == "model_call" => {
-                // The last calls were not kept, so nobody knows.
-                class = Class::Permanent;
-            }
-            _ => {}
+        if let Fact::ModelCall { status, refusal: None, retry_after_ms, .. } = fact {
+            class = match status {
+                429 | 529 => Class::Wait { retry_after_ms: *retry_after_ms },
+                503 if retry_after_ms.is_some() => Class::Wait { retry_after_ms: *retry_after_ms },
+                408 | 500 | 502 | 503 | 504 => Class::Transient,
+                _ => Class::Permanent,
+            };
+        } else if let Fact::Truncated { kind, .. } = fact
+            && kind == "model_call"
+        {
+            // The last calls were not kept, so nobody knows.
+            class = Class::Permanent;
         }
     }
     class

@@ -1,7 +1,7 @@
 //! What only this backend has: files, formats, SQL typed by hand, groups of writes, full disks.
 
 #[path = "../../tests/suite/fixtures.rs"]
-mod fixtures;
+pub(super) mod fixtures;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

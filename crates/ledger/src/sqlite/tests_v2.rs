@@ -1,8 +1,5 @@
 //! What format 2 keeps by itself: SQL typed by hand, network disks, files beside the database.
 
-#[path = "../../tests/suite/fixtures.rs"]
-mod fixtures;
-
 use std::path::{Path, PathBuf};
 
 use cofferdam_run::approval::{Decision, Subject};
@@ -13,12 +10,12 @@ use rusqlite::Connection;
 
 use super::Ledger;
 use super::open::Options;
+use super::tests::fixtures::{TTL_MS, at, good_facts, new_run, run_id, spec, to_executing};
 use crate::limits::{BLOB_GRACE_MS, RECORD_INLINE_BYTES};
 use crate::store::approvals::{Approvals as _, NewApproval};
 use crate::store::stream::{Retention, Stream as _};
 use crate::store::work::{Created, NewTask, Work as _};
 use crate::store::{Settlement, Store as _};
-use fixtures::{TTL_MS, at, good_facts, new_run, run_id, spec, to_executing};
 
 async fn executing(ledger: &Ledger, n: u32, mode: Mode) -> (RunId, u64) {
     ledger.create_run(new_run(n, mode)).await.unwrap();

@@ -170,7 +170,7 @@ async fn act(
             }
         }
         Act::Say => {
-            let text = format!("{} {place}", world.random.next());
+            let text = format!("{} {place}", world.random.number());
             append(world, daemon, id, epoch, Fact::Note { text }).await?;
         }
         Act::Ask => {

@@ -154,7 +154,7 @@ pub async fn live(template: &Template, config: Config) -> anyhow::Result<Report>
     let mut daemons = process::Daemons::open(dir.path()).await?;
     process::furnish(&mut world, daemons.ledger(0)).await?;
     for _ in 0..config.steps {
-        let who = world.random.below(2) as usize;
+        let who = usize::from(world.random.chance(500));
         match process::step(&mut world, &mut daemons, who).await {
             Ok(()) | Err(Stop::Failed) => {}
             Err(Stop::Crash) => {

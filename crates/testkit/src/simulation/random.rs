@@ -12,7 +12,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ impl Random {
 
     /// A number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
+        self.number() % bound.max(1)
     }
 
     /// True `permille` times of 1,000.
@@ -41,7 +41,7 @@ impl Random {
 
     /// Five bytes for an id.
     pub fn id(&mut self) -> [u8; 5] {
-        let [a, b, c, d, e, ..] = self.next().to_be_bytes();
+        let [a, b, c, d, e, ..] = self.number().to_be_bytes();
         [a, b, c, d, e]
     }
 }

@@ -146,20 +146,15 @@ pub(in crate::sqlite) fn insert(
     )?;
     let row = connection.last_insert_rowid();
     let id = free_run_id(connection, &new.id, 1)?;
-    let parent = match below {
-        None => None,
-        Some(below) => Some(Parent {
-            task: below.parent.task.id.clone(),
+    let parent = below.map(|below| {
+        let above = &below.parent.task;
+        Parent {
+            task: above.id.clone(),
             run: below.run_id.clone(),
-            root: below
-                .parent
-                .task
-                .parent
-                .as_ref()
-                .map_or_else(|| below.parent.task.id.clone(), |p| p.root.clone()),
+            root: above.parent.as_ref().map_or_else(|| above.id.clone(), |p| p.root.clone()),
             depth,
-        }),
-    };
+        }
+    });
     let task = Task {
         id: new.id.clone(),
         title,
