@@ -292,7 +292,7 @@ mod tests {
         // The gateway's own 429 is not the provider's.
         let mut own = call(429, None);
         if let Fact::ModelCall { refusal, .. } = &mut own {
-            *refusal = Some("MODEL-030".into());
+            *refusal = Some("MODEL-021".into());
         }
         assert_eq!(of(&[own]), Class::Permanent);
     }
