@@ -86,6 +86,8 @@ impl Config {
     /// The same life without any failure, stopped at one boundary when that is given.
     #[must_use]
     pub fn calm(seed: u64, crash_at: Option<u64>) -> Self {
+        // No number is drawn for a stop, so that the life up to it is the same whichever it is.
+        let crash_at = Some(crash_at.unwrap_or(u64::MAX));
         Self { crash_permille: 0, fault_permille: 0, crash_at, ..Self::of_seed(seed) }
     }
 }

@@ -216,9 +216,10 @@ pub(super) async fn come_to_rest(world: &mut World, daemons: &mut Daemons) -> an
         if daemons.ledger(0).list(live, 1).await?.is_empty() {
             return Ok(());
         }
-        let mut moved = Ok(());
+        let (mut moved, mut mover) = (Ok(()), 0);
         for who in 0..2 {
             if moved.is_ok() {
+                mover = who;
                 moved = rest_step(world, daemons, who).await;
             }
         }
@@ -227,7 +228,7 @@ pub(super) async fn come_to_rest(world: &mut World, daemons: &mut Daemons) -> an
             // A stop that was asked for by its number.
             Err(Stop::Crash) => {
                 world.crashes += 1;
-                daemons.restart(0).await?;
+                daemons.restart(mover).await?;
             }
             Err(Stop::Broken(error)) => bail!("the ledger failed by itself: {error}"),
         }
