@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 pub struct Problem {
     /// Where the code is explained, relative to the documentation: `docs/errors/api.md`.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: Box<str>,
     /// HTTP status.
     pub status: u16,
     /// Stable code, for example `API-001`.
-    pub code: String,
+    pub code: Box<str>,
     /// One sentence for people.
     pub title: String,
     /// What lies beneath, outermost first; empty when the title says all.
@@ -33,9 +33,9 @@ impl Problem {
     pub(crate) fn new(status: StatusCode, code: &str, title: impl Into<String>) -> Self {
         let page = code.split('-').next().unwrap_or(code).to_ascii_lowercase();
         Self {
-            kind: format!("docs/errors/{page}.md"),
+            kind: format!("docs/errors/{page}.md").into(),
             status: status.as_u16(),
-            code: code.to_owned(),
+            code: code.into(),
             title: title.into(),
             causes: Vec::new(),
             hint: None,

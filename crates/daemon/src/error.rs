@@ -146,7 +146,8 @@ impl HostError {
                 Some("put it elsewhere with --data-dir or COFFERDAM_DATA_DIR".to_owned())
             }
             Self::ShellShared { .. } => Some(
-                "use the built-in agent with --engine native, or leave the requirement out".to_owned(),
+                "use the built-in agent with --engine native, or leave the requirement out"
+                    .to_owned(),
             ),
             Self::Internal(_) => {
                 Some("this is a mistake in cofferdam: please report it".to_owned())

@@ -31,8 +31,8 @@ mod wall;
 #[cfg(test)]
 mod wall_tests;
 pub mod watch;
-pub mod wish;
 mod windup;
+pub mod wish;
 
 pub use arm::{Armed, Checked, RunRequest, reach};
 pub use doors::gatewayed;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use cofferdam_broker::Secret;
-use cofferdam_run::spec::{AgentSpec, Mode, RunSpec, ShellNetwork, ShellSeparation};
 use cofferdam_run::EngineKind;
+use cofferdam_run::spec::{AgentSpec, Mode, RunSpec, ShellNetwork, ShellSeparation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -224,4 +224,3 @@ fn key(model: &ResolvedModel, env: Lookup<'_>) -> Result<Option<Secret>, HostErr
         }),
     }
 }
-

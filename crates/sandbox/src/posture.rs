@@ -171,7 +171,7 @@ fn capabilities(probe: &Probe) -> LayerStatus {
     let held: Vec<&str> = SETS
         .into_iter()
         .zip(&probe.capabilities)
-        .filter(|(name, text)| !is_zero(text) && !(*name == "ambient" && no_room(text)))
+        .filter(|(name, text)| !(is_zero(text) || *name == "ambient" && no_room(text)))
         .map(|(name, _)| name)
         .collect();
     if held.is_empty() {

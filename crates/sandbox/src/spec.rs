@@ -353,7 +353,8 @@ mod tests {
     fn a_run_has_every_layer_and_a_weakened_one_has_another_digest() {
         let whole = Hardening::for_run(&Resources::default());
         assert!(Layer::ALL.into_iter().all(|layer| whole.asks_for(layer)));
-        let weaken: [(Layer, fn(&mut Hardening)); 8] = [
+        type Weaken = fn(&mut Hardening);
+        let weaken: [(Layer, Weaken); 8] = [
             (Layer::User, |h| h.uid = 0),
             (Layer::Capabilities, |h| h.drop_all_capabilities = false),
             (Layer::NoNewPrivileges, |h| h.no_new_privileges = false),

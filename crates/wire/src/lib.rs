@@ -8,5 +8,6 @@ pub mod layout;
 
 pub use guest::{
     AgentEnd, AgentStart, Down, ErrorCode, GitIdentity, Manifest, ManifestRef, NOT_TAKEN,
-    NOT_TAKEN_CHARS, OutputStream, PROTOCOL_VERSION, ShellStart, StartSpec, StreamOpen, Up, WallTest, WorkspaceSpec,
+    NOT_TAKEN_CHARS, OutputStream, PROTOCOL_VERSION, ShellStart, StartSpec, StreamOpen, Up,
+    WallTest, WorkspaceSpec,
 };

@@ -190,7 +190,7 @@ fn all_runs(options: &Options, world: &World) -> anyhow::Result<Vec<String>> {
                     if let Err(error) = one_run(world, number, &fate) {
                         tell(format!("run {number} ({fate:?}): {error:#}"));
                     }
-                    if (number + 1) % 50 == 0 {
+                    if (number + 1).is_multiple_of(50) {
                         sh::say(&format!("   {} begun", number + 1));
                     }
                 }

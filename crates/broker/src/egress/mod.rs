@@ -19,8 +19,8 @@ mod net;
 mod relay;
 mod reply;
 mod request;
-pub mod review;
 mod response;
+pub mod review;
 mod wall;
 
 pub use account::BYTES_OUT_BUDGET;

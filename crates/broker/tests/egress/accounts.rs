@@ -125,6 +125,44 @@ async fn connections_beyond_the_cap_are_told_so_and_places_come_back() {
     world.tunnel("a.example:8443").await;
 }
 
+#[tokio::test]
+async fn refused_connections_that_nobody_closes_give_their_places_back() {
+    let long = Duration::from_secs(3600);
+    let limits = Limits {
+        keep_alive: long,
+        linger: long,
+        refused: long,
+        refused_crowded: Duration::from_millis(1),
+        ..Limits::default()
+    };
+    let world = World::new(Setup { limits, ..Setup::default() });
+    let mut held = Vec::new();
+    // Half of them may ask again, half are being closed; nobody does either.
+    for n in 0..2 * MAX_STREAMS {
+        let mut guest = world.open();
+        let request = match n % 2 {
+            0 => "CONNECT a.example:8443 HTTP/1.1\r\nHost: a.example:8443\r\n\r\n".to_owned(),
+            _ => connect("b.example:443"),
+        };
+        guest.write_all(request.as_bytes()).await.unwrap();
+        let answer = read_head(&mut guest).await;
+        assert!(code(&answer).is_some(), "{answer}");
+        held.push(guest);
+    }
+    for _ in 0..10_000 {
+        let mut guest = world.open();
+        guest.write_all(connect("a.example:8443").as_bytes()).await.unwrap();
+        let answer = read_head(&mut guest).await;
+        if answer.starts_with("HTTP/1.1 200 ") {
+            drop(held);
+            return;
+        }
+        assert_eq!(code(&answer), Some("EGRESS-027"));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("no place came back");
+}
+
 fn quick() -> Limits {
     Limits {
         header: Duration::from_millis(100),

@@ -233,9 +233,9 @@ pub(crate) fn code(answer: &str) -> Option<&str> {
 /// `(target, admitted, reason, address, out, in, outcome)` of an egress fact.
 pub(crate) fn egress(fact: &Fact) -> (&str, bool, &str, Option<&str>, u64, u64, &str) {
     match fact {
-        Fact::Egress { target, admitted, reason, address, bytes_out, bytes_in, outcome, .. } => {
-            (target, *admitted, reason, address.as_deref(), *bytes_out, *bytes_in, outcome)
-        }
+        Fact::Egress {
+            target, admitted, reason, address, bytes_out, bytes_in, outcome, ..
+        } => (target, *admitted, reason, address.as_deref(), *bytes_out, *bytes_in, outcome),
         other => panic!("{other:?}"),
     }
 }

@@ -30,7 +30,8 @@ pub(crate) async fn run(app: &App, args: RunArgs) -> Result<ExitCode, CliError> 
     // What a killed process left comes first: its work is saved before new work is taken.
     let before = host.reconcile().await?;
     for run in &before.settled {
-        app.out.note(&format!("run {run} had lost its process and is settled: cofferdam show {run}"));
+        app.out
+            .note(&format!("run {run} had lost its process and is settled: cofferdam show {run}"));
     }
     let armed = host.arm(request).await?;
     let cancel = CancellationToken::new();

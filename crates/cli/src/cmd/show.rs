@@ -353,7 +353,9 @@ pub(crate) fn fact_line(fact: &Fact) -> (&'static str, String) {
         Fact::WorkspaceIn { head_claim } => text("workspace in", head_claim.to_string()),
         Fact::AgentStarted { program } => text("agent started", program.clone()),
         Fact::AgentClaim { kind, text: line } => text("agent", format!("{kind}: {line}")),
-        Fact::Egress { target, admitted, reason, bytes_out, bytes_in, outcome, principal, .. } => {
+        Fact::Egress {
+            target, admitted, reason, bytes_out, bytes_in, outcome, principal, ..
+        } => {
             let verb = if *admitted { "admitted" } else { "refused" };
             let by = principal.map(|by| format!("{}: ", by.as_str())).unwrap_or_default();
             text(

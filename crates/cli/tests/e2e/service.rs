@@ -180,10 +180,11 @@ fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 fn runs_past_the_bound_wait_their_turn_and_stopping_cancels_what_is_live() {
     let world = World::new(Engine::Native);
     let mut serving = Serving::start(&world, &["--runs", "1"]);
-    let first = start(&world, "a", &NewTask {
-        wish: wish(&world, "echo one > one.txt; sleep 600"),
-        ..NewTask::default()
-    });
+    let first = start(
+        &world,
+        "a",
+        &NewTask { wish: wish(&world, "echo one > one.txt; sleep 600"), ..NewTask::default() },
+    );
     let (first, second) = (first.run.to_string(), {
         let new = NewTask { wish: wish(&world, "true"), ..NewTask::default() };
         start(&world, "b", &new).run.to_string()

@@ -392,10 +392,7 @@ impl Config {
     /// What the shell may reach. How far it is kept from the agent is for arming to say.
     #[must_use]
     pub fn shell(&self) -> ShellSpec {
-        ShellSpec {
-            network: self.run.shell_network.unwrap_or_default(),
-            ..ShellSpec::default()
-        }
+        ShellSpec { network: self.run.shell_network.unwrap_or_default(), ..ShellSpec::default() }
     }
 
     /// How long salvaged work is kept, milliseconds.

@@ -21,6 +21,13 @@ use crate::owner;
 use crate::paths::create_private_dir;
 use crate::windup::{self, PART, WORK, teardown};
 
+/// Stands for a name that the agent gave.
+const NOT_SHOWN: &str = "(not shown)";
+/// Why commits have no subjects.
+const LEFT_OUT: &str = "the commits were fetched before the process was lost; their subjects and the names \
+                        of their branches are not repeated here, since they cannot be searched for the \
+                        run's credentials any more";
+
 /// Renews a lease until it is ended.
 async fn beat(ledger: Arc<dyn Store>, clock: Arc<dyn Clock>, run: RunId, epoch: u64) {
     loop {
@@ -120,7 +127,10 @@ impl Host {
         let (salvage, removed) = self.clear_lost(run, save, &known).await;
         if known.unsaved() {
             let (head, commits, outcome) = match fetched {
-                Some((head, commits, outcome)) => (Some(head), commits, outcome),
+                Some((head, commits, outcome)) => {
+                    self.keep(id, epoch, Fact::Note { text: LEFT_OUT.to_owned() }).await?;
+                    (Some(head), commits, outcome)
+                }
                 None => {
                     let reason = "the process that supervised the run was lost".to_owned();
                     (None, 0, CollectOutcome::Failed { reason, salvage: salvage.clone() })
@@ -177,7 +187,8 @@ impl Host {
     }
 
     /// The commits, when the process was lost between fetching them and saying so. The refs are made in
-    /// one transaction after everything was checked, so they are proof.
+    /// one transaction after everything was checked, so they are proof. Words of the agent are left out:
+    /// the credentials that would be taken out of them were known to the lost process alone.
     async fn fetched_already(
         &self,
         run: &Run,
@@ -191,12 +202,12 @@ impl Host {
             head: found.head.clone(),
             commits: found.commits,
             side_commits: found.side_commits,
-            subjects: found.subjects.iter().map(|s| crate::text::line(s, 200)).collect(),
+            subjects: Vec::new(),
             sides: found
                 .sides
                 .into_iter()
                 .map(|side| SideRef {
-                    name_claim: crate::text::line(&side.name, 200),
+                    name_claim: NOT_SHOWN.to_owned(),
                     reference: side.reference,
                     id: side.id,
                 })

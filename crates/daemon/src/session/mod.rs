@@ -140,12 +140,8 @@ pub(crate) async fn run<'a>(
         Err(_) => return stopped(&plan, StopCause::NoHello, end, stages).await,
     };
     let (bundle_sender, bundles) = mpsc::channel(1);
-    let serving = tokio::spawn(doors::serve(
-        incoming,
-        doors.clone(),
-        bundle_sender,
-        plan.pulse.clone(),
-    ));
+    let serving =
+        tokio::spawn(doors::serve(incoming, doors.clone(), bundle_sender, plan.pulse.clone()));
     let output_left = plan.output_bytes;
     let mut session = Session {
         stdout_scan: plan.needles.scan(),

@@ -256,8 +256,7 @@ async fn run(ctx: &mut Ctx<'_>, armed: &Armed, stops: &mut mpsc::Receiver<StopCa
         .await;
     if let Some(cause) = first_missing(&ctx.spec, &evidence.read_back) {
         ctx.stop(cause).await;
-        let torn =
-            teardown::bounded(&ctx.host.instance, &armed.engine, prepared.teardown()).await;
+        let torn = teardown::bounded(&ctx.host.instance, &armed.engine, prepared.teardown()).await;
         return Windup { snapshot: Some(snapshot), torn: Some(torn), ..Windup::default() };
     }
     // Identity first: a crash from here on finds the sandbox by it.
@@ -401,8 +400,7 @@ async fn session(
         wall: Some(wall),
     };
     let Some(control) = &mut windup.control else { return windup };
-    let mut watch =
-        Watch::new(&id, ctx.bounds(), ctx.host.paths.data(), ctx.stops.clone());
+    let mut watch = Watch::new(&id, ctx.bounds(), ctx.host.paths.data(), ctx.stops.clone());
     let mut end = End::default();
     let mut overdue = ctx.first_stop.clone();
     tokio::select! {

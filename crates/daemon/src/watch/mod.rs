@@ -17,7 +17,7 @@ use std::time::Duration;
 use cofferdam_run::RunId;
 use cofferdam_run::fact::{ResourceUse, StopCause};
 use cofferdam_run::spec::RunSpec;
-use cofferdam_sandbox::{Control, Stop, WorkUse};
+use cofferdam_sandbox::{Control, WorkUse};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use cofferdam_run::fact::TeardownOutcome;
 use cofferdam_sandbox::SandboxExit;
+use cofferdam_sandbox::Stop;
 
 use super::*;
 

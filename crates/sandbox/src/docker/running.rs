@@ -221,9 +221,7 @@ impl Control for RunningContainer {
     }
 
     async fn work_use(&mut self, stop: Stop) -> Option<WorkUse> {
-        let Some((work, first)) = self.work.clone() else {
-            return None;
-        };
+        let (work, first) = self.work.clone()?;
         let _ends_with_the_caller = stop.guard();
         let host_processes = self.flavour.host_processes;
         let counted = tokio::task::spawn_blocking(move || {

@@ -76,7 +76,7 @@ fn directories(own: &str, mountinfo: &str, id: &str) -> Vec<PathBuf> {
         if id.len() < 32 || !path.contains(id) {
             continue;
         }
-        for mount in mountinfo.lines().filter_map(|line| Mount::parse(line)) {
+        for mount in mountinfo.lines().filter_map(Mount::parse) {
             let same = match mount.kind {
                 "cgroup2" => controllers.is_empty(),
                 "cgroup" => {

@@ -1,5 +1,5 @@
 //! Against the guest's supervisor, which runs as the same user: its memory, its descriptors, its
-//! environment, its life, its ports.
+//! environment, its life, its limits, its share of the processor, its ports.
 
 use std::fs::{self, File};
 
@@ -39,6 +39,22 @@ pub(crate) const TABLE: &[Attempt] = &[
     row("supervisor.ptrace_attach", attach, twins::fork_and_wait),
     row("supervisor.steal_descriptor", steal, twins::socket_pair),
     row("supervisor.write_oom_score", oom_score, twins::read_own_proc),
+    row("supervisor.limit_of_processor_time", || limit(libc::RLIMIT_CPU), twins::lower_own_limit),
+    row("supervisor.limit_of_file_size", || limit(libc::RLIMIT_FSIZE), twins::lower_own_limit),
+    row("supervisor.limit_of_files", || limit(libc::RLIMIT_NOFILE), twins::lower_own_limit),
+    row("supervisor.limit_of_a_thread", limit_by_thread, twins::lower_own_limit),
+    row("supervisor.limit_of_first", limit_of_first, twins::lower_own_limit),
+    row("supervisor.priority", priority, twins::be_nice),
+    row("supervisor.priority_of_threads", priority_of_threads, twins::be_nice_by_number),
+    row("supervisor.priority_of_group", priority_of_group, twins::be_nice),
+    row("supervisor.priority_of_user", priority_of_user, twins::be_nice),
+    row("supervisor.scheduler", scheduler, twins::schedule_self),
+    row("supervisor.scheduler_attributes", scheduler_attributes, twins::schedule_self),
+    row("supervisor.affinity", affinity, twins::schedule_self),
+    row("supervisor.io_class", io_class, twins::schedule_self),
+    row("supervisor.io_class_of_user", io_class_of_user, twins::schedule_self),
+    row("supervisor.timer_slack", || write("timerslack_ns", "1"), twins::read_own_proc),
+    row("supervisor.name", || write("comm", "x"), twins::read_own_proc),
     row("supervisor.take_proxy_port", || bind(3128), twins::loopback),
     row("supervisor.take_model_port", || bind(3129), twins::loopback),
 ];
@@ -142,6 +158,140 @@ fn oom_score() -> Outcome {
         let path = format!("/proc/{pid}/oom_score_adj");
         Outcome::of(File::options().write(true).open(path), &CLOSED)
     })
+}
+
+fn write(file: &str, value: &str) -> Outcome {
+    with_guest(|pid| Outcome::of(fs::write(format!("/proc/{pid}/{file}"), value), &CLOSED))
+}
+
+/// Sets the limit to what it is: through or not, the run goes on.
+fn limit_of(pid: i32, resource: u32) -> Outcome {
+    let mut limit = [0u64; 2];
+    // SAFETY: a structure of two numbers, for reading and for writing.
+    unsafe {
+        libc::syscall(libc::SYS_prlimit64, pid, resource, 0usize, limit.as_mut_ptr());
+        Outcome::call(libc::syscall(libc::SYS_prlimit64, pid, resource, limit.as_ptr(), 0usize))
+    }
+}
+
+fn limit(resource: u32) -> Outcome {
+    with_guest(|pid| limit_of(pid, resource))
+}
+
+/// The numbers of the supervisor's threads.
+fn threads(pid: i32) -> Vec<i32> {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+        .collect()
+}
+
+/// The first that gets through, or the last refusal.
+fn each_thread(attempt: impl Fn(i32) -> Outcome) -> Outcome {
+    with_guest(|pid| {
+        let all = threads(pid);
+        // One that knows of none has tried nothing.
+        let mut last = Outcome::Through("no threads found: nothing was tried".to_owned());
+        for thread in all {
+            last = attempt(thread);
+            if matches!(last, Outcome::Through(_)) {
+                break;
+            }
+        }
+        last
+    })
+}
+
+fn limit_by_thread() -> Outcome {
+    each_thread(|thread| limit_of(thread, libc::RLIMIT_CPU))
+}
+
+fn limit_of_first() -> Outcome {
+    // An init that is ended takes the sandbox with it.
+    limit_of(1, libc::RLIMIT_CPU)
+}
+
+/// The value that it has, so that nothing changes: the kernel's own answer is 20 minus it.
+fn priority_of(which: i32, who: i32) -> Outcome {
+    // SAFETY: takes numbers only.
+    unsafe {
+        let now = 20 - libc::syscall(libc::SYS_getpriority, which, who);
+        Outcome::call(libc::syscall(libc::SYS_setpriority, which, who, now))
+    }
+}
+
+fn priority() -> Outcome {
+    with_guest(|pid| priority_of(0, pid))
+}
+
+fn priority_of_threads() -> Outcome {
+    each_thread(|thread| priority_of(0, thread))
+}
+
+fn priority_of_group() -> Outcome {
+    // The group can be joined where the session is one, and then it is the caller's own.
+    with_guest(|pid| {
+        // SAFETY: takes numbers only.
+        unsafe { libc::setpgid(0, libc::getpgid(pid)) };
+        priority_of(1, 0)
+    })
+}
+
+fn priority_of_user() -> Outcome {
+    priority_of(2, 0)
+}
+
+fn scheduler() -> Outcome {
+    let parameter = 0i32;
+    each_thread(|thread| {
+        // SAFETY: a valid parameter; SCHED_OTHER is what it has.
+        Outcome::call(unsafe {
+            libc::syscall(
+                libc::SYS_sched_setscheduler,
+                thread,
+                libc::SCHED_OTHER,
+                &raw const parameter,
+            )
+        })
+    })
+}
+
+fn scheduler_attributes() -> Outcome {
+    let mut attributes = [0u32; 12];
+    attributes[0] = 48;
+    each_thread(|thread| {
+        // SAFETY: 48 bytes, which say so themselves: SCHED_OTHER, nothing else.
+        Outcome::call(unsafe {
+            libc::syscall(libc::SYS_sched_setattr, thread, attributes.as_ptr(), 0)
+        })
+    })
+}
+
+fn affinity() -> Outcome {
+    each_thread(|thread| {
+        let mut mask = [0u64; 16];
+        // SAFETY: a mask of 128 bytes, which is set to what it is.
+        Outcome::call(unsafe {
+            libc::syscall(libc::SYS_sched_getaffinity, thread, 128, mask.as_mut_ptr());
+            libc::syscall(libc::SYS_sched_setaffinity, thread, 128, mask.as_ptr())
+        })
+    })
+}
+
+fn io_class_of(which: i32, who: i32) -> Outcome {
+    // SAFETY: takes numbers only.
+    Outcome::call(unsafe { libc::syscall(libc::SYS_ioprio_set, which, who, 0) })
+}
+
+fn io_class() -> Outcome {
+    each_thread(|thread| io_class_of(1, thread))
+}
+
+fn io_class_of_user() -> Outcome {
+    // SAFETY: takes no arguments.
+    io_class_of(3, unsafe { libc::getuid() }.cast_signed())
 }
 
 fn bind(port: u16) -> Outcome {

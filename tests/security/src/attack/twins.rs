@@ -173,6 +173,46 @@ pub(super) fn be_nice() -> Twin {
     works(i64::from(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) }))
 }
 
+/// As `renice` does it: a process named by its number.
+pub(super) fn be_nice_by_number() -> Twin {
+    // SAFETY: takes numbers only.
+    works(i64::from(unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, libc::getpid().unsigned_abs(), 19)
+    }))
+}
+
+/// Policy, processors and I/O class of this very thread, named by number as libraries do it, and of a
+/// child.
+pub(super) fn schedule_self() -> Twin {
+    // SAFETY: valid structures; the child only waits, is killed and reaped.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::pause();
+            libc::_exit(0);
+        }
+        let parameter = 0i32;
+        let mut all = Ok(());
+        for who in [libc::syscall(libc::SYS_gettid), i64::from(child), 0] {
+            let mut mask = [0u64; 16];
+            libc::syscall(libc::SYS_sched_getaffinity, who, 128, mask.as_mut_ptr());
+            let (batch, class) = (libc::SCHED_BATCH, 2 << 13 | 7);
+            all = all
+                .and(works(libc::syscall(libc::SYS_sched_setaffinity, who, 128, mask.as_ptr())))
+                .and(works(libc::syscall(
+                    libc::SYS_sched_setscheduler,
+                    who,
+                    batch,
+                    &raw const parameter,
+                )))
+                .and(works(libc::syscall(libc::SYS_ioprio_set, 1, who, class)));
+        }
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+        all
+    }
+}
+
 pub(super) fn same_user() -> Twin {
     // SAFETY: takes numbers only.
     works(i64::from(unsafe { libc::setresuid(libc::getuid(), libc::geteuid(), libc::getuid()) }))

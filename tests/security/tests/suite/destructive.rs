@@ -81,11 +81,26 @@ fn an_endless_line_is_bounded(engine: EngineName) {
     world.assert_nothing_left();
 }
 
+/// Many times as many refused connections as there are slots, none of them closed by the agent, half
+/// without the token and half with it; then, while they are held, a forbidden one and its permitted twin,
+/// which has ten seconds.
+const STORM: &str = r#"
+import base64, os, socket, subprocess, urllib.parse
+proxy = urllib.parse.urlsplit(os.environ.get('http_proxy') or os.environ['HTTP_PROXY'])
+word = base64.b64encode(f'{proxy.username}:{proxy.password}'.encode()).decode()
+held = []
+for i in range(1500):
+    s = socket.create_connection(('127.0.0.1', 3128), 60)
+    token = f'Proxy-Authorization: Basic {word}\r\n' if i % 2 else ''
+    s.sendall(f'CONNECT a{i}.example.com:443 HTTP/1.1\r\nHost: a{i}.example.com:443\r\n{token}\r\n'.encode())
+    answer = s.recv(12).decode()
+    assert answer == ('HTTP/1.1 403' if i % 2 else 'HTTP/1.1 407'), (i, answer)
+    held.append(s)
+subprocess.run(['./attacker', 'broker.unlisted_name'], check=True)
+"#;
+
 fn a_storm_of_refused_connections_is_bounded(engine: EngineName) {
-    // More than there are slots, none of them closed by the agent; then all of them; then the legal one.
-    let script = "python3 - <<'END'\nimport socket\nheld=[]\nfor i in range(400):\n  try:\n    \
-         s=socket.create_connection(('127.0.0.1',3128),1); s.sendall(b'CONNECT a%d.example.com:443 HTTP/1.1\\r\\n\\r\\n' % i); held.append(s)\n  \
-         except OSError: break\nfor s in held: s.close()\nEND\n./attacker broker.unlisted_name";
+    let script = &format!("python3 - <<'END'\n{STORM}\nEND\n");
     let (world, before) = (World::new(engine), Machine::look());
     let ran = world.shell(script).expect(0);
     assert_eq!(before, Machine::look(), "the machine is not as it was");

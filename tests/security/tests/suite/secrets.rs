@@ -26,10 +26,25 @@ const FOUND: [(&str, &str); 10] = [
     ("base64", "printf %s \"$K\" | base64 -w0 > f && git add f && git commit -qm f"),
 ];
 
+/// Those whose way out is the engine's own. What commits hold is searched on the host, from the same
+/// objects whatever the engine.
+const BY_ENGINE: [&str; 3] = ["output", "committed file", "file left uncommitted"];
+
+fn carriers(engine: EngineName) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = engine == EngineName::Native;
+    FOUND.into_iter().filter(move |(carrier, _)| all || BY_ENGINE.contains(carrier))
+}
+
+/// All of these in one run.
+fn together(scripts: &[(&str, &str)]) -> String {
+    let scripts: Vec<&str> = scripts.iter().map(|(_, script)| *script).collect();
+    with_key(&scripts.join("; "))
+}
+
 /// Not found, by construction: the search is a detector and no wall.
 const MISSED: [(&str, &str); 2] = [
     ("compressed", "printf %s \"$K\" | gzip > f.gz && git add f.gz && git commit -qm f"),
-    ("reversed", "printf %s \"$K\" | rev > f && git add f && git commit -qm f"),
+    ("reversed", "printf %s \"$K\" | rev > r && git add r && git commit -qm r"),
 ];
 
 fn with_key(script: &str) -> String {
@@ -40,7 +55,7 @@ fn with_key(script: &str) -> String {
 fn a_key_in_any_plain_carrier_fails_the_run(engine: EngineName) {
     let world = World::new(engine);
     let mut wrong = Vec::new();
-    for (carrier, script) in FOUND {
+    for (carrier, script) in carriers(engine) {
         let ran = world.shell(&with_key(script));
         if ran.code != Some(1) || !ran.stdout.contains("RUN-001") {
             wrong.push(format!("{carrier}: code {:?}\n{}", ran.code, ran.stdout));
@@ -55,10 +70,8 @@ fn a_key_in_any_plain_carrier_fails_the_run(engine: EngineName) {
 
 fn a_key_that_is_compressed_or_cut_is_not_found(engine: EngineName) {
     let world = World::new(engine);
-    for (carrier, script) in MISSED {
-        let ran = world.shell(&with_key(script));
-        assert_eq!(ran.code, Some(0), "{carrier}: {}", ran.stdout);
-    }
+    let ran = world.shell(&together(&MISSED));
+    assert_eq!(ran.code, Some(0), "{}", ran.stdout);
 }
 
 /// Negative control: a run without a model has no key to look for, and then nothing is found.
@@ -66,9 +79,7 @@ fn without_the_needle_the_same_run_completes(engine: EngineName) {
     let world = World::new(engine);
     let config = world.dir.path().join("config.toml");
     std::fs::write(config, "").unwrap();
-    for (carrier, script) in FOUND {
-        let script = with_key(script);
-        let ran = world.cofferdam(&["run", "--engine", engine.text(), "--", "sh", "-c", &script]);
-        assert_eq!(ran.code, Some(0), "{carrier}: {}{}", ran.stdout, ran.stderr);
-    }
+    let script = together(&FOUND);
+    let ran = world.cofferdam(&["run", "--engine", engine.text(), "--", "sh", "-c", &script]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
 }
