@@ -12,7 +12,9 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use cofferdam_agent::driver::{EventsFormat, Launch, LaunchInput, driver_for};
-use cofferdam_wire::{AgentEnd, AgentStart, GitIdentity, OutputStream, ShellStart, StartSpec, layout};
+use cofferdam_wire::{
+    AgentEnd, AgentStart, GitIdentity, OutputStream, ShellStart, StartSpec, layout,
+};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinHandle;
@@ -25,6 +27,7 @@ use crate::places::Places;
 use crate::process::{self, Started};
 use crate::reap;
 use crate::talk::{ToHost, Wish, Wishes};
+use crate::untouchable::Untouchable;
 
 /// What is to be started.
 pub(crate) fn launch(places: &Places, spec: &StartSpec) -> Result<Launch, String> {
@@ -94,7 +97,9 @@ pub(crate) fn start(launch: Launch, channel: Option<OwnedFd>) -> Result<Unheard,
     if matches!(launch.stdin, LaunchInput::Bytes(_)) {
         command.stdin(Stdio::piped());
     }
-    harden::agent(&mut command);
+    let others =
+        Untouchable::here().map_err(|error| format!("the supervisor's threads: {error}"))?;
+    harden::agent(&mut command, &others);
     if let Some(channel) = channel {
         harden::give_channel(&mut command, channel);
     }

@@ -7,17 +7,23 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cofferdam_link::Link;
 use cofferdam_wire::StreamOpen;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, copy_buf, split};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, copy_buf, split,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::limits::{AFTER_ANSWER, DOOR_BUFFER, MODEL_CONNECTIONS, PROXY_CONNECTIONS};
+use crate::limits::{
+    AFTER_ANSWER, AFTER_ANSWER_CROWDED, AFTER_ANSWER_IDLE, DOOR_BUFFER, MODEL_CONNECTIONS,
+    PROXY_CONNECTIONS,
+};
 use crate::places::Places;
 use crate::talk;
 
@@ -67,19 +73,29 @@ async fn serve(listener: TcpListener, link: Link, kind: StreamOpen, limit: usize
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (link, kind) = (link.clone(), kind.clone());
+        let (link, kind, slots) = (link.clone(), kind.clone(), Arc::clone(&slots));
         connections.spawn(async move {
-            connect(connection, &link, &kind).await;
+            let crowded = || slots.available_permits() < limit / 2;
+            connect(connection, &link, &kind, crowded).await;
             drop(slot);
         });
     }
 }
 
-async fn connect(mut connection: TcpStream, link: &Link, kind: &StreamOpen) {
+async fn connect(
+    mut connection: TcpStream,
+    link: &Link,
+    kind: &StreamOpen,
+    crowded: impl Fn() -> bool,
+) {
+    let patience = || Patience {
+        idle: if crowded() { AFTER_ANSWER_CROWDED } else { AFTER_ANSWER_IDLE },
+        whole: AFTER_ANSWER,
+    };
     let carried = match talk::open_stream(link, kind).await {
         Ok(stream) => {
             let _ = connection.set_nodelay(true);
-            carry(&mut connection, stream, AFTER_ANSWER).await
+            carry(&mut connection, stream, patience).await
         }
         Err(error) => Err(io::Error::other(error)),
     };
@@ -89,19 +105,39 @@ async fn connect(mut connection: TcpStream, link: &Link, kind: &StreamOpen) {
     }
 }
 
+/// How long the agent's half is kept once the host has ended its own.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Without a byte from the agent.
+    idle: Duration,
+    /// In all.
+    whole: Duration,
+}
+
 /// Carries both ways, each with its own end, until both have ended or one has failed. Once the
-/// host has ended its half, the agent has `after` to end its own: a reset by the host cannot be
-/// seen while nothing is written.
-async fn carry<A, B>(agent: &mut A, host: B, after: Duration) -> io::Result<()>
+/// host has ended its half, the agent has to end its own within `patience`, asked for then: a reset
+/// by the host cannot be seen while nothing is written, and connections that were refused and
+/// forgotten must not hold the door's slots.
+async fn carry<A, B>(agent: &mut A, host: B, patience: impl FnOnce() -> Patience) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let (from_agent, mut to_agent) = split(agent);
     let (from_host, mut to_host) = split(host);
+    let moved = AtomicU64::new(0);
     let up = async {
-        copy_buf(&mut BufReader::with_capacity(DOOR_BUFFER, from_agent), &mut to_host).await?;
-        to_host.shutdown().await
+        let mut from_agent = BufReader::with_capacity(DOOR_BUFFER, from_agent);
+        loop {
+            let bytes = from_agent.fill_buf().await?;
+            let len = bytes.len();
+            if len == 0 {
+                return to_host.shutdown().await;
+            }
+            to_host.write_all(bytes).await?;
+            from_agent.consume(len);
+            moved.fetch_add(1, Ordering::Relaxed);
+        }
     };
     let down = async {
         copy_buf(&mut BufReader::with_capacity(DOOR_BUFFER, from_host), &mut to_agent).await?;
@@ -111,13 +147,24 @@ where
     tokio::select! {
         up = &mut up => {
             up?;
-            down.await
+            return down.await;
         }
-        down = &mut down => {
-            down?;
-            timeout(after, up).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        }
+        down = &mut down => down?,
     }
+    let patience = patience();
+    let rest = async {
+        loop {
+            let before = moved.load(Ordering::Relaxed);
+            match timeout(patience.idle, &mut up).await {
+                Ok(up) => return up,
+                Err(_) if moved.load(Ordering::Relaxed) == before => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Err(_) => {}
+            }
+        }
+    };
+    timeout(patience.whole, rest).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 #[cfg(test)]
@@ -126,12 +173,14 @@ mod tests {
 
     use super::*;
 
+    const LONG: Patience =
+        Patience { idle: Duration::from_secs(60), whole: Duration::from_secs(60) };
+
     #[tokio::test]
     async fn each_half_ends_by_itself() {
         let (mut near, mut agent) = duplex(64);
         let (host, mut far) = duplex(64);
-        let carried =
-            tokio::spawn(async move { carry(&mut near, host, Duration::from_secs(60)).await });
+        let carried = tokio::spawn(async move { carry(&mut near, host, || LONG).await });
         agent.write_all(b"ask").await.unwrap();
         agent.shutdown().await.unwrap();
         let mut asked = String::new();
@@ -150,10 +199,30 @@ mod tests {
         let (host, mut far) = duplex(64);
         far.write_all(b"answer").await.unwrap();
         far.shutdown().await.unwrap();
-        let carried = carry(&mut near, host, Duration::from_millis(1)).await;
+        let short = Patience { idle: Duration::from_millis(1), ..LONG };
+        let carried = carry(&mut near, host, || short).await;
         assert_eq!(carried.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let mut answered = [0; 6];
         agent.read_exact(&mut answered).await.unwrap();
         assert_eq!(&answered, b"answer");
+    }
+
+    #[tokio::test]
+    async fn agent_that_still_sends_after_the_answer_is_heard_to_its_end() {
+        let (mut near, mut agent) = duplex(64);
+        let (host, mut far) = duplex(64);
+        far.write_all(b"answer").await.unwrap();
+        far.shutdown().await.unwrap();
+        let carried = tokio::spawn(async move { carry(&mut near, host, || LONG).await });
+        let mut answered = String::new();
+        agent.read_to_string(&mut answered).await.unwrap();
+        for _ in 0..100 {
+            agent.write_all(b".").await.unwrap();
+        }
+        drop(agent);
+        let mut heard = String::new();
+        far.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, ".".repeat(100));
+        carried.await.unwrap().unwrap();
     }
 }

@@ -18,6 +18,7 @@ use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavi
 
 use crate::limits::AGENT_OOM_SCORE;
 use crate::log;
+use crate::untouchable::Untouchable;
 
 /// Newest Landlock version whose rights are known here; older kernels give fewer.
 const ABI_KNOWN: ABI = ABI::V5;
@@ -87,7 +88,7 @@ pub(crate) fn hide() {
 
 /// The same as [`myself`] and [`agent`] together for the shell host, whose commands are the agent's:
 /// they cannot signal or trace anything but one another, and go first when memory runs out. Orphans
-/// stay the supervisor's.
+/// stay the supervisor's. What else is not theirs to touch comes with the supervisor's word.
 pub(crate) fn shell_host(writable: &[PathBuf]) {
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", AGENT_OOM_SCORE) {
         log::line(&format!("memory may run out for the supervisor first: {error}"));
@@ -140,9 +141,11 @@ fn restrict_files(writable: &[PathBuf]) -> Result<Option<i32>, landlock::Ruleset
 }
 
 /// What every process of the agent gets on top, between fork and exec: it cannot signal or trace
-/// the supervisor although both have one uid (where the kernel knows how).
+/// the supervisor although both have one uid (where the kernel knows how), nor touch the limits and
+/// the scheduling of `others`.
 #[expect(unsafe_code, reason = "must happen in the child, before its program runs")]
-pub(crate) fn agent(command: &mut tokio::process::Command) {
+pub(crate) fn agent(command: &mut tokio::process::Command, others: &Untouchable) {
+    let mut filter = others.filter();
     let scope = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .scope(Scope::Signal)
@@ -155,14 +158,16 @@ pub(crate) fn agent(command: &mut tokio::process::Command) {
         }
     };
     // SAFETY: runs between fork and exec in a process that had several threads, so it may neither
-    // allocate nor lock: it makes two system calls on an open ruleset and closes it.
+    // allocate nor lock: it makes two system calls on an open ruleset and closes it, and two more with
+    // a filter that is ready.
     unsafe {
         command.pre_exec(move || {
             if let Some(scope) = scope.take() {
                 // Best effort, as said above; the supervisor's own restriction stays either way.
                 let _ = scope.restrict_self();
             }
-            Ok(())
+            // No agent without it.
+            filter.install()
         });
     }
 }

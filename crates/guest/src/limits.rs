@@ -18,6 +18,12 @@ pub(crate) const PIPE_BYTES: usize = 1 << 20;
 /// own. Then it is cut, so that forgotten connections do not fill the door.
 pub(crate) const AFTER_ANSWER: Duration = Duration::from_secs(30);
 
+/// Within that, how long the agent may send nothing. Then it is cut.
+pub(crate) const AFTER_ANSWER_IDLE: Duration = Duration::from_secs(2);
+
+/// The same once less than half of the door's connections are free.
+pub(crate) const AFTER_ANSWER_CROWDED: Duration = Duration::from_millis(100);
+
 /// How long the door may take to answer the wall test. Then it counts as no answer, which stops the
 /// run.
 pub(crate) const WALL_DOOR: Duration = Duration::from_secs(5);
@@ -120,6 +126,21 @@ pub(crate) const MANIFEST_BYTES: usize = 400 << 10;
 /// How much sooner the kernel picks the agent than the supervisor when memory runs out, as
 /// `oom_score_adj` (thousandths of all memory).
 pub(crate) const AGENT_OOM_SCORE: &str = "500";
+
+/// Threads of the supervisor beside its workers for what blocks (files, the wall test). All are made
+/// before an agent starts; what finds none waits for one.
+pub(crate) const BLOCKING_THREADS: usize = 4;
+
+/// How long those threads may take to be made. Then the supervisor goes on with those it has.
+pub(crate) const THREADS_MADE: Duration = Duration::from_secs(5);
+
+/// How long such a thread is kept without work: longer than any run, so that no later one takes its
+/// place.
+pub(crate) const THREAD_KEPT: Duration = Duration::from_secs(365 * 86_400);
+
+/// Threads whose scheduling the agent cannot change: the supervisor's and the sandbox's first process.
+/// With more the agent is not started.
+pub(crate) const UNTOUCHABLE: usize = 16;
 
 /// Lines of the guest's own log on standard error. The rest is dropped.
 pub(crate) const LOG_LINES: u32 = 500;

@@ -27,6 +27,7 @@ mod stdio;
 mod supervisor;
 mod survey;
 mod talk;
+mod untouchable;
 mod wall_test;
 
 use std::process::ExitCode;
@@ -55,7 +56,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            log::line("usage: guest [--shell-host] | guest agent | guest shell-host | guest --version");
+            log::line(
+                "usage: guest [--shell-host] | guest agent | guest shell-host | guest --version",
+            );
             ExitCode::from(USAGE)
         }
     }

@@ -6,18 +6,23 @@
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use cofferdam_agent::shell_host::fds;
 use cofferdam_link::{Incoming, Link, join};
 use cofferdam_run::posture::Probe;
-use cofferdam_wire::{AgentEnd, ErrorCode, Manifest, PROTOCOL_VERSION, StartSpec, StreamOpen, Up, layout};
+use cofferdam_wire::{
+    AgentEnd, ErrorCode, Manifest, PROTOCOL_VERSION, StartSpec, StreamOpen, Up, layout,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::git::Git;
-use crate::limits::{FAILED_LINGER, MESSAGE_CHARS, ORPHAN_GRACE};
+use crate::limits::{
+    BLOCKING_THREADS, FAILED_LINGER, MESSAGE_CHARS, ORPHAN_GRACE, THREAD_KEPT, THREADS_MADE,
+};
 use crate::places::Places;
 use crate::shell_host::meet::{Met, meet};
 use crate::talk::{self, HostGone, ToHost, Wish, Wishes};
@@ -56,14 +61,13 @@ pub(crate) fn main(places: Places, with_shell_host: bool) -> ExitCode {
     reap::look_around(places.ports_file.is_none());
     let landlock_abi = harden::myself(&places.writable);
     let probe = probe::observe(landlock_abi, descriptors);
-    let runtime =
-        match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                log::line(&format!("no runtime: {error}"));
-                return ExitCode::from(FAILED);
-            }
-        };
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            log::line(&format!("no runtime: {error}"));
+            return ExitCode::from(FAILED);
+        }
+    };
     let code = runtime.block_on(async {
         let (reader, writer) = match claimed.halves() {
             Ok(halves) => halves,
@@ -86,6 +90,30 @@ pub(crate) fn main(places: Places, with_shell_host: bool) -> ExitCode {
     // Nothing that still hangs in a thread may hold the process.
     runtime.shutdown_background();
     ExitCode::from(code)
+}
+
+/// A runtime with all the threads that it will ever have, so that the agent's filter can name them.
+fn runtime() -> std::io::Result<Runtime> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_keep_alive(THREAD_KEPT)
+        .enable_all()
+        .build()?;
+    // As many pieces of work as there may be threads, each of which waits for the last to begin.
+    let begun = Arc::new((Mutex::new(0), Condvar::new()));
+    for _ in 0..BLOCKING_THREADS {
+        let begun = Arc::clone(&begun);
+        runtime.spawn_blocking(move || {
+            let (count, all) = &*begun;
+            let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
+            *count += 1;
+            all.notify_all();
+            // Bounded, since a limit of processes may leave fewer.
+            drop(all.wait_timeout_while(count, THREADS_MADE, |count| *count < BLOCKING_THREADS));
+        });
+    }
+    Ok(runtime)
 }
 
 /// Resolves when this process is asked to end.

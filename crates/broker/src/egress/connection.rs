@@ -22,6 +22,8 @@ pub(super) struct Connection<'a, S> {
     inbound: Inbound<ReadHalf<S>>,
     out: WriteHalf<S>,
     auth_failures: usize,
+    /// The last request was refused.
+    refused: bool,
     /// Whose door it came through.
     at: Principal,
 }
@@ -51,7 +53,7 @@ struct Tunnel {
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
     pub(super) fn new(door: &'a EgressDoor, io: S, at: Principal) -> Self {
         let (read, write) = split(io);
-        Self { door, inbound: Inbound::new(read), out: write, auth_failures: 0, at }
+        Self { door, inbound: Inbound::new(read), out: write, auth_failures: 0, refused: false, at }
     }
 
     /// Serves the connection. Without a slot it is refused at once.
@@ -90,7 +92,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
                 }
             }
         };
-        let _ = timeout(self.door.limits.linger, linger).await;
+        let limits = &self.door.limits;
+        let patience = self.door.patience_with_refused(limits.linger);
+        let _ = timeout(patience, linger).await;
     }
 
     async fn step(&mut self, last: bool) -> Step {
@@ -144,8 +148,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
     /// as far as it can be shown.
     async fn request(&mut self) -> Result<Option<Request>, (String, Refusal)> {
         let limits = &self.door.limits;
+        let patience = match std::mem::take(&mut self.refused) {
+            true => self.door.patience_with_refused(limits.refused),
+            false => limits.keep_alive,
+        };
         if self.inbound.buf.is_empty()
-            && !matches!(timeout(limits.keep_alive, self.inbound.fill()).await, Ok(Ok(1..)))
+            && !matches!(timeout(patience, self.inbound.fill()).await, Ok(Ok(1..)))
         {
             return Ok(None);
         }
@@ -177,6 +185,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
     ) -> Next {
         entry.refuse(refusal);
         drop(entry);
+        self.refused = true;
         let again = request.is_some_and(|request| {
             let quiet = matches!(request.framing, Framing::Empty | Framing::Length(0));
             // After a 407 a client repeats CONNECT on the same connection.

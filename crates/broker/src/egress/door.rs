@@ -8,6 +8,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam_policy::authority::Name;
 use cofferdam_policy::{
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::account::{Books, Entry};
 use super::connection::Connection;
-use super::limits::{LOOKUP_ATTEMPTS, Limits, MAX_STREAMS};
+use super::limits::{CROWDED_STREAMS, LOOKUP_ATTEMPTS, Limits, MAX_STREAMS};
 use super::net::{BoxStream, Dialler, ResolveError, Resolver};
 use super::request::{Form, Request};
 use super::wall::{WallSeen, Watch};
@@ -130,6 +131,15 @@ impl EgressDoor {
             biased;
             () = self.cut.cancelled() => {}
             () = connection.run(slot.is_ok()) => {}
+        }
+    }
+
+    /// How long a refused connection is waited for: `usual`, or less where there are many.
+    pub(super) fn patience_with_refused(&self, usual: Duration) -> Duration {
+        if MAX_STREAMS - self.slots.available_permits() > CROWDED_STREAMS {
+            usual.min(self.limits.refused_crowded)
+        } else {
+            usual
         }
     }
 

@@ -22,6 +22,9 @@ pub const MAX_TRAILER_BYTES: usize = 8 * 1024;
 pub const MAX_HELLO_BYTES: usize = 64 * 1024;
 /// Most connections of one run at once. More: answered with `EGRESS-027` and closed.
 pub const MAX_STREAMS: usize = 256;
+/// Connections of one run at once from which on refused ones are not waited for: see
+/// [`Limits::refused_crowded`].
+pub const CROWDED_STREAMS: usize = 64;
 /// Most requests on one connection; the last is answered with `Connection: close`.
 pub const MAX_REQUESTS_PER_CONNECTION: usize = 1000;
 /// Most refused credentials on one connection; then it is closed.
@@ -70,6 +73,12 @@ pub struct Limits {
     pub answer: Duration,
     /// Waiting for the client to take a refusal before the connection is dropped.
     pub linger: Duration,
+    /// Without a byte after a refusal that leaves the connection open (a client then asks again at
+    /// once). Past it: closed without a reply.
+    pub refused: Duration,
+    /// Takes the place of `linger` and `refused` while the run has more than [`CROWDED_STREAMS`]
+    /// connections: refused ones that nobody closes must not keep permitted ones waiting.
+    pub refused_crowded: Duration,
 }
 
 impl Default for Limits {
@@ -88,6 +97,8 @@ impl Default for Limits {
             total: seconds(6 * 3600),
             answer: seconds(30),
             linger: seconds(1),
+            refused: seconds(5),
+            refused_crowded: Duration::from_millis(250),
         }
     }
 }
@@ -110,6 +121,8 @@ impl Limits {
             total: self.total / factor,
             answer: self.answer / factor,
             linger: self.linger / factor,
+            refused: self.refused / factor,
+            refused_crowded: self.refused_crowded / factor,
         }
     }
 }

@@ -62,8 +62,7 @@ pub(crate) fn observe(landlock_abi: Option<i32>, extra_descriptors: Vec<String>)
             .unwrap_or_else(|_| vec![u32::MAX]),
         capabilities: ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].map(field),
         // gVisor's kernel has it, and no such line.
-        no_new_privs: field("NoNewPrivs") == "1"
-            || rustix::thread::no_new_privs().unwrap_or(false),
+        no_new_privs: field("NoNewPrivs") == "1" || rustix::thread::no_new_privs().unwrap_or(false),
         seccomp_mode: field("Seccomp").parse().unwrap_or(0),
         seccomp_admitted: sampled.admitted,
         seccomp_denied: sampled.denied,

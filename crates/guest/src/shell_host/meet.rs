@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::{LISTEN, QUIET, SERVING, WORD_BYTES};
 use crate::limits::MEET_SHELL_HOST;
+use crate::untouchable::Untouchable;
 
 /// What came of it.
 #[derive(Debug)]
@@ -39,7 +40,10 @@ pub(crate) async fn meet(shell_host: OwnedFd, port: Option<u16>) -> Result<Met, 
         let channel = Channel::new(shell_host)?;
         let (agent, theirs) = fds::pair()?;
         let [low, high] = port.unwrap_or(0).to_le_bytes();
-        let word: [u8; WORD_BYTES] = [if port.is_some() { LISTEN } else { QUIET }, low, high];
+        let mut word = [0; WORD_BYTES];
+        let (head, others) = word.split_at_mut(3);
+        head.copy_from_slice(&[if port.is_some() { LISTEN } else { QUIET }, low, high]);
+        others.copy_from_slice(&Untouchable::here()?.to_bytes());
         channel.send(&word, &[theirs.as_fd()]).await?;
         drop(theirs);
         let mut answer = [0; 1];

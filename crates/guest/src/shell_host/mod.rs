@@ -18,10 +18,11 @@ use cofferdam_wire::layout;
 use crate::harden;
 use crate::log;
 use crate::places::Places;
+use crate::untouchable::{self, Untouchable};
 
-/// The supervisor's word: whether to listen, and on which port in two bytes, little-endian. It comes
-/// with the shell host's end of the agent's channel.
-const WORD_BYTES: usize = 3;
+/// The supervisor's word: whether to listen, on which port in two bytes, little-endian, and which
+/// threads are not a command's to touch. It comes with the shell host's end of the agent's channel.
+const WORD_BYTES: usize = 3 + untouchable::BYTES;
 const LISTEN: u8 = b'l';
 const QUIET: u8 = b'q';
 
@@ -58,7 +59,12 @@ async fn run(supervisor: OwnedFd) -> Result<(), String> {
     let Ok([agent]) = <[OwnedFd; 1]>::try_from(descriptors) else {
         return Err("the supervisor gave no channel".to_owned());
     };
-    let listener = match word {
+    let (head, others) = word.split_first_chunk::<3>().ok_or("the supervisor's word is short")?;
+    // One thread until here; those that come later, and all commands, get it from this one.
+    let others = others.try_into().map_err(|_| "the supervisor's word is short")?;
+    let installed = Untouchable::from_bytes(others).filter().install();
+    installed.map_err(|e| format!("the filter of commands: {e}"))?;
+    let listener = match *head {
         [LISTEN, port @ ..] => {
             let address = (Ipv4Addr::LOCALHOST, u16::from_le_bytes(port));
             Some(TcpListener::bind(address).map_err(|e| format!("the proxy port: {e}"))?)

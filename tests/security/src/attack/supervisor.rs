@@ -259,11 +259,12 @@ fn scheduler() -> Outcome {
 }
 
 fn scheduler_attributes() -> Outcome {
-    let mut attributes = [0u32; 12];
-    attributes[0] = 48;
     each_thread(|thread| {
-        // SAFETY: 48 bytes, which say so themselves: SCHED_OTHER, nothing else.
+        let mut attributes = [0u32; 12];
+        // SAFETY: 48 bytes, as said in the call and in the first number; they are set to what they are.
         Outcome::call(unsafe {
+            libc::syscall(libc::SYS_sched_getattr, thread, attributes.as_mut_ptr(), 48, 0);
+            attributes[0] = 48;
             libc::syscall(libc::SYS_sched_setattr, thread, attributes.as_ptr(), 0)
         })
     })
