@@ -66,7 +66,7 @@ pub struct Record {
 
 impl Record {
     /// The facts without times and digests.
-    pub fn facts(&self) -> impl Iterator<Item = &Fact> {
+    pub fn facts(&self) -> impl Iterator<Item = &Fact> + Clone {
         self.entries.iter().map(|e| &e.fact)
     }
 

@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::fact::Fact;
+use crate::fact::{Fact, StopCause};
 use crate::ids::TimestampMs;
 use crate::state::{Due, Wait};
 use crate::verdict::{Cause, Outcome, Verdict};
@@ -70,7 +70,11 @@ pub enum Class {
 
 /// Classifies a failed run by what the host saw.
 #[must_use]
-pub fn classify<'a>(verdict: &Verdict, facts: impl IntoIterator<Item = &'a Fact>) -> Class {
+pub fn classify<'a>(
+    verdict: &Verdict,
+    facts: impl IntoIterator<Item = &'a Fact, IntoIter: Clone>,
+) -> Class {
+    let facts = facts.into_iter();
     let Some(cause) = &verdict.cause else { return Class::Permanent };
     if verdict.outcome != Outcome::Failed {
         return Class::Permanent;
@@ -78,6 +82,13 @@ pub fn classify<'a>(verdict: &Verdict, facts: impl IntoIterator<Item = &'a Fact>
     match cause {
         // The machine, not the task.
         Cause::HostLost | Cause::HostError { .. } | Cause::NoHello | Cause::LinkLost => {
+            Class::Transient
+        }
+        // What follows from a lost host: nobody was there to fetch and to search. The work is kept, and
+        // the same may go well another time.
+        Cause::CollectFailed { .. } | Cause::CollectMissing | Cause::CanaryUnsearched
+            if host_was_lost(facts.clone()) && nothing_worse(verdict) =>
+        {
             Class::Transient
         }
         // The agent gave up. Whether its provider made it do so the gateway has seen.
@@ -106,6 +117,16 @@ pub fn classify<'a>(verdict: &Verdict, facts: impl IntoIterator<Item = &'a Fact>
         | Cause::WrongBase { .. }
         | Cause::Incomplete { .. } => Class::Permanent,
     }
+}
+
+fn host_was_lost<'a>(mut facts: impl Iterator<Item = &'a Fact>) -> bool {
+    facts.any(|fact| matches!(fact, Fact::Stopped { cause: StopCause::HostLost }))
+}
+
+/// Nothing is tried again beside a sandbox that may still be there, or after the wall did not hold.
+fn nothing_worse(verdict: &Verdict) -> bool {
+    let worse = ["RUN-020", "RUN-021", "RUN-022", "RUN-024", "RUN-025", "RUN-030", "RUN-031"];
+    !verdict.warnings.iter().any(|warning| worse.contains(&warning.code.as_str()))
 }
 
 /// The last call that reached the provider decides: a later success means that it had recovered.
@@ -313,6 +334,32 @@ mod tests {
         }
         let ruling = policy.rule(wait, tally, 1, TimestampMs(0));
         assert!(matches!(ruling, Ruling::GiveUp { exhausted: Exhausted::Waits, .. }));
+    }
+
+    #[test]
+    fn a_lost_host_is_tried_again_unless_its_sandbox_may_still_be_there() {
+        use crate::fact::{CollectOutcome, TeardownOutcome};
+        let lost = |teardown| {
+            let mut facts = crate::fixtures::good_facts(crate::spec::Mode::Unattended);
+            facts.retain(|f| !matches!(f, Fact::Teardown { .. } | Fact::Collected { .. }));
+            facts.push(Fact::Stopped { cause: StopCause::HostLost });
+            facts.push(Fact::Collected {
+                head_claim: None,
+                commits_claim: 0,
+                outcome: CollectOutcome::Failed {
+                    reason: "the host was lost".into(),
+                    salvage: None,
+                },
+                not_taken_claim: vec![],
+            });
+            facts.push(Fact::Teardown { outcome: teardown });
+            let verdict = crate::judge(&facts);
+            assert_eq!(verdict.cause.as_ref().map(Cause::code), Some("RUN-010"));
+            classify(&verdict, &facts)
+        };
+        assert_eq!(lost(TeardownOutcome::Removed), Class::Transient);
+        let left = TeardownOutcome::Failed { detail: "busy".into() };
+        assert_eq!(lost(left), Class::Permanent);
     }
 
     #[test]
