@@ -259,6 +259,49 @@ fn a_command_is_one_principal_with_all_that_it_starts() {
     assert_eq!(shell_line(&world), "one with the agent, which is a command");
 }
 
+/// The tools that people have for it, at the first process (natively the supervisor) and at themselves.
+const TOUCH: &str = r#"try() { if "$@" > said 2>&1; then echo "SEEN works: $*"; else echo "SEEN refused: $*"; fi; }
+for pid in 1 "$$"; do
+  echo "SEEN at $([ "$pid" = 1 ] && echo first || echo own)"
+  try renice -n 19 -p "$pid" | sed "s/$pid\$/PID/"
+  try taskset -c -p 0 "$pid" | sed "s/$pid\$/PID/"
+  try ionice -c 2 -n 5 -p "$pid" | sed "s/$pid\$/PID/"
+  try chrt -b -p 0 "$pid" | sed "s/$pid\$/PID/"
+done
+try prlimit --pid 1 --cpu=10000
+try prlimit --cpu=10000 true
+try nice -n 2 true
+rm said"#;
+
+/// On other engines an image need not have the tools; the attempts `supervisor.*` of tests/security make
+/// the calls themselves, there too.
+#[test]
+fn commands_leave_the_supervisor_its_limits_and_have_their_own() {
+    let script = Script::new([
+        Turn::call("run_shell", json!({ "command": TOUCH })),
+        Turn::call("finish", json!({ "report": "tried" })),
+    ]);
+    let world = world(Engine::Native, script);
+    world.run(&["try"]).expect(0);
+    let expected = [
+        "at first",
+        "refused: renice -n 19 -p PID",
+        "refused: taskset -c -p 0 PID",
+        "refused: ionice -c 2 -n 5 -p PID",
+        "refused: chrt -b -p 0 PID",
+        "at own",
+        "works: renice -n 19 -p PID",
+        "works: taskset -c -p 0 PID",
+        "works: ionice -c 2 -n 5 -p PID",
+        "works: chrt -b -p 0 PID",
+        "refused: prlimit --pid 1 --cpu=10000",
+        "works: prlimit --cpu=10000 true",
+        "works: nice -n 2 true",
+    ];
+    assert_eq!(seen(&world), expected);
+    world.assert_nothing_left();
+}
+
 #[test]
 fn what_a_command_leaves_in_the_background_ends_with_the_run() {
     let marker = format!("left-behind-{}", std::process::id());
