@@ -132,6 +132,7 @@ async fn throughput(way: &Way, connections: u64, mib: u64) -> anyhow::Result<Str
 }
 
 async fn send(mut stream: TcpStream, bytes: u64) -> anyhow::Result<()> {
+    stream.write_u64(bytes).await?;
     let piece = vec![7; 64 << 10];
     let mut left = bytes;
     while left > 0 {
@@ -139,7 +140,6 @@ async fn send(mut stream: TcpStream, bytes: u64) -> anyhow::Result<()> {
         stream.write_all(piece.get(..next).unwrap_or_default()).await?;
         left -= next as u64;
     }
-    stream.shutdown().await?;
     let arrived = stream.read_u64().await?;
     ensure!(arrived == bytes, "{arrived} of {bytes} bytes arrived");
     Ok(())
@@ -194,8 +194,8 @@ async fn connections(way: &Way, total: u64, at_once: u64) -> anyhow::Result<Stri
                 let mut stream = way.open().await?;
                 stream.write_u8(SMALL).await?;
                 ask(&mut stream).await?;
-                stream.shutdown().await?;
                 // The end, so that connections do not pile up behind.
+                stream.shutdown().await?;
                 let _ = stream.read(&mut [0; 1]).await;
             }
             Ok(())

@@ -112,7 +112,7 @@ impl Sandboxed {
         let program = std::env::current_exe()?;
         std::fs::copy(program, repository.join("client"))?;
         let config = format!(
-            "[run]\negress_bytes_out = \"8TiB\"\n[services]\n\"sink.internal\" = \"{sink}\"\n\
+            "[run]\negress_bytes_out = \"8192GiB\"\n[services]\n\"sink.internal\" = \"{sink}\"\n\
              \"control.internal\" = \"{control}\"\n"
         );
         std::fs::write(bench.path("config.toml"), config)?;

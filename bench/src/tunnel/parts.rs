@@ -81,10 +81,15 @@ async fn serve(mut stream: tokio::net::TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     match stream.read_u8().await? {
         BULK => {
+            // Told beforehand: some proxies drop the answer once one side has finished.
+            let expected = stream.read_u64().await?;
             let mut buf = vec![0; 256 << 10];
             let mut total = 0_u64;
-            while let Ok(read @ 1..) = stream.read(&mut buf).await {
-                total += read as u64;
+            while total < expected {
+                match stream.read(&mut buf).await? {
+                    0 => break,
+                    read => total += read as u64,
+                }
             }
             stream.write_u64(total).await?;
             stream.shutdown().await
@@ -136,9 +141,7 @@ fn one_way(from: &TcpStream, to: &TcpStream, splice: bool) -> std::io::Result<()
 
 fn pass(from: impl AsFd, to: impl AsFd, splice: bool) -> std::io::Result<()> {
     if splice {
-        let flags = rustix::pipe::SpliceFlags::MOVE;
-        while rustix::pipe::splice(&from, None, &to, None, 1 << 20, flags)? > 0 {}
-        return Ok(());
+        return pass_spliced(&from, &to);
     }
     let mut from = File::from(from.as_fd().try_clone_to_owned()?);
     let mut to = File::from(to.as_fd().try_clone_to_owned()?);
@@ -147,6 +150,22 @@ fn pass(from: impl AsFd, to: impl AsFd, splice: bool) -> std::io::Result<()> {
         match from.read(&mut buf)? {
             0 => return Ok(()),
             read => to.write_all(buf.get(..read).unwrap_or_default())?,
+        }
+    }
+}
+
+/// A splice that waited for its input would hold the pipe's lock meanwhile, and keep the other end from
+/// taking out what is in it. So readiness is waited for before.
+fn pass_spliced(from: &impl AsFd, to: &impl AsFd) -> std::io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::pipe::{SpliceFlags, splice};
+    loop {
+        poll(&mut [PollFd::new(from, PollFlags::IN)], None)?;
+        poll(&mut [PollFd::new(to, PollFlags::OUT)], None)?;
+        match splice(from, None, to, None, 1 << 20, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+            Ok(0) => return Ok(()),
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

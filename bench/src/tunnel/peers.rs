@@ -70,7 +70,7 @@ impl Peers {
 fn tinyproxy(port: u16) -> String {
     format!(
         "Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 300\nLogLevel Critical\n\
-         LogFile \"/dev/null\"\nAllow 127.0.0.1\nDisableViaHeader Yes\n"
+         Allow 127.0.0.1\nDisableViaHeader Yes\n"
     )
 }
 
