@@ -201,6 +201,10 @@ pub(crate) enum EngineArg {
     Native,
     /// A Docker engine.
     Docker,
+    /// A Podman engine.
+    Podman,
+    /// A Docker engine whose sandboxes run under gVisor.
+    Gvisor,
 }
 
 impl From<EngineArg> for EngineKind {
@@ -208,6 +212,8 @@ impl From<EngineArg> for EngineKind {
         match arg {
             EngineArg::Native => Self::Native,
             EngineArg::Docker => Self::Docker,
+            EngineArg::Podman => Self::Podman,
+            EngineArg::Gvisor => Self::Gvisor,
         }
     }
 }

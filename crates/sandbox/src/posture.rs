@@ -121,7 +121,7 @@ fn degraded(reason: impl Into<String>) -> LayerStatus {
 fn one(layer: Layer, engine: EngineKind, resources: &Resources, probe: &Probe) -> LayerStatus {
     match layer {
         Layer::User => user(resources, probe),
-        Layer::Capabilities => capabilities(probe),
+        Layer::Capabilities => capabilities(engine, probe),
         Layer::NoNewPrivileges if probe.no_new_privs => LayerStatus::Enforced,
         Layer::NoNewPrivileges => absent("no_new_privs is not set"),
         Layer::Seccomp => seccomp(probe),
@@ -162,12 +162,18 @@ fn user(resources: &Resources, probe: &Probe) -> LayerStatus {
     }
 }
 
-fn capabilities(probe: &Probe) -> LayerStatus {
+fn capabilities(engine: EngineKind, probe: &Probe) -> LayerStatus {
     const SETS: [&str; 5] = ["inheritable", "permitted", "effective", "bounding", "ambient"];
     let is_zero = |text: &str| u64::from_str_radix(text.trim(), 16) == Ok(0);
-    // A kernel that shows no ambient set (gVisor) has none, or one within these two.
+    // gVisor's kernel shows no ambient set: it has none, or one within these two. From any other kernel
+    // a set that cannot be read counts as held.
     let [inheritable, permitted, ..] = &probe.capabilities;
-    let no_room = |text: &str| text.is_empty() && is_zero(inheritable) && is_zero(permitted);
+    let no_room = |text: &str| {
+        engine == EngineKind::Gvisor
+            && text.is_empty()
+            && is_zero(inheritable)
+            && is_zero(permitted)
+    };
     let held: Vec<&str> = SETS
         .into_iter()
         .zip(&probe.capabilities)

@@ -190,12 +190,14 @@ async fn an_image_without_a_digest_or_that_is_not_there_is_refused() {
 #[tokio::test]
 async fn images_built_before_the_last_few_are_removed_and_others_images_stay() {
     let lab = Lab::shell("true").await;
-    let others = evidence(&lab.engine, &own_guest(&lab, "of another state directory")).await.root;
-    let state = tempfile::tempdir().unwrap();
-    let engine =
-        DockerEngine::connect(DockerConfig { state_dir: state.path().to_owned(), ..config() })
-            .await
-            .unwrap();
+    // Two directories of this test's own: tests beside it build too, and would push images out.
+    let (elsewhere, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |dir: &tempfile::TempDir| {
+        DockerEngine::connect(DockerConfig { state_dir: dir.path().to_owned(), ..config() })
+    };
+    let other = at(&elsewhere).await.unwrap();
+    let others = evidence(&other, &own_guest(&lab, "of another state directory")).await.root;
+    let engine = at(&state).await.unwrap();
     let in_use = engine.prepare(&own_guest(&lab, "in use")).await.unwrap();
     let mut built = vec![in_use.evidence().root.clone()];
     for n in 0..=KEPT_IMAGES {

@@ -78,12 +78,14 @@ async fn cancel_on_signal(cancel: CancellationToken, out: Out) {
 
 /// What the command line wishes for; everything else comes from the configuration.
 fn wish(args: &RunArgs) -> Result<RunWish, CliError> {
-    let checkout = match &args.checkout {
-        Some(checkout) => std::path::absolute(checkout),
-        None => std::env::current_dir(),
+    let checkout = match args.checkout.as_deref() {
+        // What names another machine is no path, and is refused as what it is.
+        Some(remote) if remote.contains(':') => remote.to_owned(),
+        Some(path) => std::path::absolute(path).map_err(CliError::other)?.display().to_string(),
+        None => std::env::current_dir().map_err(CliError::other)?.display().to_string(),
     };
     Ok(RunWish {
-        checkout: checkout.map_err(CliError::other)?.display().to_string(),
+        checkout,
         task: args.task.clone(),
         command: args.command.clone(),
         engine: args.engine.map(Into::into),
