@@ -112,39 +112,50 @@ struct Left {
     hangs: bool,
 }
 
-/// Removes one thing and proves it. `Ok(false)` when it had gone before.
-async fn remove_one(client: &Client, kind: &str, name: &str) -> Result<bool, Left> {
+/// Asks once.
+async fn ask_to_remove(client: &Client, is_container: bool, name: &str) -> Result<(), CallError> {
     let docker = &client.docker;
-    let is_container = kind == "container";
-    let asked = if is_container {
+    if is_container {
         // Anonymous volumes of the image go with it.
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         client.ask(REMOVE_TIMEOUT, docker.remove_container(name, Some(options))).await
     } else {
         let options = RemoveVolumeOptionsBuilder::default().force(false).build();
         client.ask(REMOVE_TIMEOUT, docker.remove_volume(name, Some(options))).await
-    };
-    if let Err(error @ CallError::Late { .. }) = &asked {
-        return Err(Left { text: error.to_string(), hangs: true });
     }
+}
+
+/// Removes one thing and proves it. `Ok(false)` when it had gone before. An engine that refuses is
+/// asked again at each look: Podman refuses a container that is ending at this very moment.
+async fn remove_one(client: &Client, kind: &str, name: &str) -> Result<bool, Left> {
+    let docker = &client.docker;
+    let is_container = kind == "container";
+    let hung = |error: &CallError| Left { text: error.to_string(), hangs: true };
+    let mut asked = ask_to_remove(client, is_container, name).await;
+    let mut existed = !matches!(&asked, Err(error) if error.says_gone());
     let mut last = String::new();
     for _ in 0..GONE_LOOKS {
+        if let Err(error @ CallError::Late { .. }) = &asked {
+            return Err(hung(error));
+        }
         let look = if is_container {
             client.ask(CALL_TIMEOUT, docker.inspect_container(name, None)).await.map(|_| ())
         } else {
             client.ask(CALL_TIMEOUT, docker.inspect_volume(name)).await.map(|_| ())
         };
         match look {
-            Err(error) if error.says_gone() => {
-                return Ok(!matches!(&asked, Err(error) if error.says_gone()));
-            }
-            Err(error @ CallError::Late { .. }) => {
-                return Err(Left { text: error.to_string(), hangs: true });
-            }
+            Err(error) if error.says_gone() => return Ok(existed),
+            Err(error @ CallError::Late { .. }) => return Err(hung(&error)),
             Err(error) => last = error.to_string(),
-            Ok(()) => "it is still there".clone_into(&mut last),
+            Ok(()) => {
+                existed = true;
+                "it is still there".clone_into(&mut last);
+            }
         }
         tokio::time::sleep(GONE_PAUSE).await;
+        if asked.is_err() {
+            asked = ask_to_remove(client, is_container, name).await;
+        }
     }
     let answer = asked.err().map_or_else(String::new, |error| format!(", removal: {error}"));
     Err(Left { text: format!("{last}{answer}"), hangs: false })
