@@ -175,6 +175,13 @@ fn heading(first: &str) -> String {
     format!("{names}|{}\n", "---|".repeat(ENGINES.len() + 1))
 }
 
+/// A version without what a distribution or a cloud adds to its kernel's.
+fn release(version: &str) -> String {
+    let Some((before, kernel)) = version.split_once("Linux ") else { return version.to_owned() };
+    let number = kernel.split('-').next().unwrap_or(kernel);
+    format!("{before}Linux {number}")
+}
+
 fn table(all: &[Notes]) -> String {
     let mut text = String::from("## Layer by layer\n\n");
     text.push_str(&heading("Layer"));
@@ -188,7 +195,7 @@ fn table(all: &[Notes]) -> String {
     text.push_str(&heading("Fact"));
     type Fact = (&'static str, fn(&Notes) -> String);
     let facts: [Fact; 9] = [
-        ("Version", |n| text_of(n, "/version")),
+        ("Version", |n| release(&text_of(n, "/version"))),
         ("Layers that the engine itself shows", |n| count_of(n, "read_back")),
         ("Layers that this host sees", |n| count_of(n, "outside")),
         ("Start and end of `true`, median", |n| {
