@@ -333,10 +333,16 @@ fn tests_named_in(line: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
+/// `| S14 |` or `| R5 |` at the beginning.
+fn is_case(line: &str) -> bool {
+    let rest = line.strip_prefix("| S").or_else(|| line.strip_prefix("| R"));
+    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 fn failure_cases(problems: &mut Vec<String>) -> anyhow::Result<()> {
     let text = fs::read_to_string(sh::root().join(FAILURE_CASES))?;
     let mut rows = 0;
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with("| S")) {
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| is_case(line)) {
         let place = format!("{FAILURE_CASES}, line {}", number + 1);
         rows += 1;
         let mut named = 0;
