@@ -95,7 +95,7 @@ async fn supervised(
     cancel: CancellationToken,
 ) -> Result<&'static str, HostError> {
     let Claimed { run, lease, task, attempt: _ } = claimed;
-    let handed = task.as_ref().map(|task| service.handed(task)).unwrap_or_default();
+    let handed = task.as_ref().map(|task| service.handed.of(task)).unwrap_or_default();
     let value = |name: &str| handed.get(name).cloned().or_else(|| (service.environment)(name));
     let host = &service.host;
     let armed = match wish::request_of(run.spec.clone(), host.config(), &value) {
@@ -109,7 +109,7 @@ async fn supervised(
     if let Some(task) = &task
         && host.durable().task(task).await.is_ok_and(|task| !task.state.is_open())
     {
-        service.forget(task);
+        service.handed.forget(task);
     }
     Ok(record.verdict.outcome.as_str())
 }

@@ -235,27 +235,45 @@ impl IntoResponse for Document {
 }
 
 impl Endpoint {
+    /// What all kinds have in common; the schemas come from the types that the handler takes.
+    fn new<Q: Input, B: Input, F, Fut, R>(
+        row: Row,
+        method: http::Method,
+        filter: MethodFilter,
+        answer: Answer,
+        handler: F,
+    ) -> Self
+    where
+        F: Fn(Call<Q, B>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Problem>> + Send,
+        R: IntoResponse + 'static,
+    {
+        let Row { id, path, access, summary } = row;
+        Self {
+            method,
+            path,
+            id,
+            access,
+            summary,
+            query: some_schema::<Q>(),
+            body: some_schema::<B>(),
+            answer,
+            handler: wrapped(filter, access, handler),
+        }
+    }
+
     /// Looks something up.
     pub(crate) fn get<Q: Input, A: Output, F, Fut>(row: Row, handler: F) -> Self
     where
         F: Fn(Call<Q>) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<A, Problem>> + Send,
     {
+        let answer = Answer::Json { status: 200, schema: schema::<A> };
         let json = move |call| {
             let answer = handler(call);
             async move { answer.await.map(|value| Json(StatusCode::OK, value)) }
         };
-        Self {
-            method: http::Method::GET,
-            path: row.path,
-            id: row.id,
-            access: row.access,
-            summary: row.summary,
-            query: some_schema::<Q>(),
-            body: None,
-            answer: Answer::Json { status: 200, schema: schema::<A> },
-            handler: wrapped(MethodFilter::GET, row.access, json),
-        }
+        Self::new(row, http::Method::GET, MethodFilter::GET, answer, json)
     }
 
     /// Changes something.
@@ -268,21 +286,12 @@ impl Endpoint {
         F: Fn(Call<Nothing, B>) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<A, Problem>> + Send,
     {
+        let answer = Answer::Json { status: status.as_u16(), schema: schema::<A> };
         let json = move |call| {
             let answer = handler(call);
             async move { answer.await.map(|value| Json(status, value)) }
         };
-        Self {
-            method: http::Method::POST,
-            path: row.path,
-            id: row.id,
-            access: row.access,
-            summary: row.summary,
-            query: None,
-            body: some_schema::<B>(),
-            answer: Answer::Json { status: status.as_u16(), schema: schema::<A> },
-            handler: wrapped(MethodFilter::POST, row.access, json),
-        }
+        Self::new(row, http::Method::POST, MethodFilter::POST, answer, json)
     }
 
     /// Tells what happens, as server-sent events.
@@ -292,17 +301,8 @@ impl Endpoint {
         Fut: Future<Output = Result<R, Problem>> + Send,
         R: IntoResponse + 'static,
     {
-        Self {
-            method: http::Method::GET,
-            path: row.path,
-            id: row.id,
-            access: row.access,
-            summary: row.summary,
-            query: some_schema::<Q>(),
-            body: None,
-            answer: Answer::Events { schema: schema::<E> },
-            handler: wrapped(MethodFilter::GET, row.access, handler),
-        }
+        let answer = Answer::Events { schema: schema::<E> };
+        Self::new(row, http::Method::GET, MethodFilter::GET, answer, handler)
     }
 
     /// Hands out a text as it is.
@@ -315,16 +315,6 @@ impl Endpoint {
             let answer = handler(call);
             async move { answer.await.map(|text| Document(media, text)) }
         };
-        Self {
-            method: http::Method::GET,
-            path: row.path,
-            id: row.id,
-            access: row.access,
-            summary: row.summary,
-            query: None,
-            body: None,
-            answer: Answer::Document { media },
-            handler: wrapped(MethodFilter::GET, row.access, text),
-        }
+        Self::new(row, http::Method::GET, MethodFilter::GET, Answer::Document { media }, text)
     }
 }

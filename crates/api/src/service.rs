@@ -3,13 +3,13 @@
 //!
 //! Everything that must outlive the process is in the ledger. It decides nothing about a run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cofferdam_daemon::Host;
-use cofferdam_run::{RunId, TaskId, TimestampMs};
+use cofferdam_run::{RunId, TimestampMs};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,7 +40,7 @@ pub(crate) struct Service {
     pub(crate) address: OnceLock<SocketAddr>,
     pub(crate) tasks: TaskTracker,
     live: Mutex<HashMap<RunId, CancellationToken>>,
-    handed: Handed,
+    pub(crate) handed: Handed,
 }
 
 impl Service {
@@ -92,18 +92,6 @@ impl Service {
         if let Some(cancel) = self.live().get(run) {
             cancel.cancel();
         }
-    }
-
-    pub(crate) fn hand_over(&self, task: &TaskId, values: BTreeMap<String, String>) {
-        self.handed.keep(task, values);
-    }
-
-    pub(crate) fn handed(&self, task: &TaskId) -> BTreeMap<String, String> {
-        self.handed.of(task)
-    }
-
-    pub(crate) fn forget(&self, task: &TaskId) {
-        self.handed.forget(task);
     }
 
     /// Takes nothing more, stops what is live, and waits for it within [`STOP_LIMIT`]. What is queued

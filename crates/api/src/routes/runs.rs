@@ -25,11 +25,13 @@ pub(super) async fn list(call: Call<ListRuns>) -> Result<RunList, Problem> {
         project: query.project.clone(),
         thread: query.thread.clone(),
         task: query.task.clone(),
+        run: None,
     };
     let host = &call.service.host;
     let found = host.durable().runs(filter, page(query.before, query.limit)?).await?;
-    let lost = host.lost().await?;
     let (rows, next) = paged(found);
+    let live = rows.iter().filter(|row| !row.run.state.is_terminal());
+    let lost = host.lost_among(live.map(|row| row.run.id.clone())).await?;
     let runs = rows.into_iter().map(|row| {
         let is_lost = lost.contains(&row.run.id);
         RunSummary::of(row, is_lost)
@@ -41,21 +43,12 @@ pub(super) async fn one(call: Call) -> Result<RunDetail, Problem> {
     let id = call.run().await?;
     let host = &call.service.host;
     let run = host.ledger().run(&id).await?;
-    let task = host.durable().task_of(&id).await?;
-    let lost = host.lost().await?.contains(&id);
-    // The rows of its task, or of the runs that have none: few, and the one asked for is among them.
-    let filter = RunFilter { task, ..RunFilter::default() };
-    let mut part = Page { before: None, limit: super::MAX_PAGE };
-    loop {
-        let found = host.durable().runs(filter.clone(), part).await?;
-        if let Some(row) = found.items.into_iter().find(|row| row.run.id == id) {
-            return Ok(RunDetail { summary: RunSummary::of(row, lost), spec: run.spec });
-        }
-        match found.next {
-            Some(next) => part.before = Some(next),
-            None => return Err(Problem::no_such(format!("run {id}"))),
-        }
-    }
+    let filter = RunFilter { run: Some(id.clone()), ..RunFilter::default() };
+    let found = host.durable().runs(filter, Page { before: None, limit: 1 }).await?;
+    let row = found.items.into_iter().next();
+    let row = row.ok_or_else(|| Problem::no_such(format!("run {id}")))?;
+    let lost = host.lost_among([id.clone()]).await?.contains(&id);
+    Ok(RunDetail { summary: RunSummary::of(row, lost), spec: run.spec })
 }
 
 /// A run of a task is stopped with its task: otherwise the next attempt would follow.
@@ -71,7 +64,7 @@ pub(super) async fn cancel(call: Call<Nothing, Nothing>) -> Result<Cancelled, Pr
         for stopped in &done.requested {
             call.service.nudge(stopped);
         }
-        call.service.forget(&task);
+        call.service.handed.forget(&task);
         call.service.changed.notify_one();
         let at_once = done.over.contains(&run);
         let cancel = if at_once { CancelResult::Cancelled } else { CancelResult::Requested };

@@ -70,7 +70,7 @@ pub(super) async fn create(call: Call<Nothing, NewTask>) -> Result<StartedTask, 
     getrandom::fill(&mut entropy).map_err(|e| HostError::Internal(e.to_string()))?;
     let id = TaskId::from_entropy(entropy);
     // Before the task is there to be taken.
-    service.hand_over(&id, new.secrets.clone());
+    service.handed.keep(&id, new.secrets.clone());
     let made = work::NewTask {
         id: id.clone(),
         title: new.title.clone().unwrap_or_else(|| checked.title()),
@@ -88,7 +88,7 @@ pub(super) async fn create(call: Call<Nothing, NewTask>) -> Result<StartedTask, 
     let (task, repeated) = match created {
         Ok(Created::New(task)) => (task, false),
         other => {
-            service.forget(&id);
+            service.handed.forget(&id);
             match other? {
                 Created::New(task) | Created::Same(task) => (task, true),
                 Created::Conflict { .. } => return Err(Problem::key_reused()),
@@ -174,7 +174,7 @@ pub(super) async fn cancel(call: Call<Nothing, Nothing>) -> Result<TreeCancelled
     for run in &done.requested {
         call.service.nudge(run);
     }
-    call.service.forget(&task.id);
+    call.service.handed.forget(&task.id);
     call.service.changed.notify_one();
     Ok(TreeCancelled { requested: done.requested, over: done.over })
 }

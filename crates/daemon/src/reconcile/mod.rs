@@ -154,6 +154,24 @@ impl Host {
         Ok(gone.map(|run| run.id).collect())
     }
 
+    /// Those of these runs whose process is gone. Costs a query for each that is not over.
+    ///
+    /// # Errors
+    /// The ledger cannot be used.
+    pub async fn lost_among(
+        &self,
+        ids: impl IntoIterator<Item = RunId> + Send,
+    ) -> Result<BTreeSet<RunId>, HostError> {
+        let mut gone = BTreeSet::new();
+        for id in ids.into_iter().collect::<Vec<_>>() {
+            let run = self.ledger.run(&id).await?;
+            if !run.state.is_terminal() && matches!(self.holder(&run), Holder::Gone) {
+                gone.insert(id);
+            }
+        }
+        Ok(gone)
+    }
+
     async fn unfinished(&self) -> Result<Vec<Run>, HostError> {
         let filter = ListFilter { live_only: true, ..ListFilter::default() };
         let mut runs = Vec::new();

@@ -222,6 +222,8 @@ pub struct RunFilter {
     pub thread: Option<ThreadId>,
     /// Only attempts of this task.
     pub task: Option<TaskId>,
+    /// Only this run.
+    pub run: Option<RunId>,
 }
 
 /// A run as the board shows it.

@@ -116,7 +116,7 @@ pub(in crate::sqlite) fn runs(
            AND (?2 IS NULL OR state IN (SELECT value FROM json_each(?2)))
            AND (NOT ?3 OR verdict IS NULL)
            AND (?4 IS NULL OR project = ?4) AND (?5 IS NULL OR thread = ?5)
-           AND (?6 IS NULL OR task = ?6)
+           AND (?6 IS NULL OR task = ?6) AND (?8 IS NULL OR id = ?8)
          ORDER BY ordinal DESC LIMIT ?7"
     );
     let mut statement = connection.prepare_cached(&sql)?;
@@ -128,6 +128,7 @@ pub(in crate::sqlite) fn runs(
         filter(connection, Table::Threads, wanted.thread.as_ref().map(|t| t.as_str()))?,
         filter(connection, Table::Tasks, wanted.task.as_ref().map(|t| t.as_str()))?,
         i64::try_from(limit + 1).unwrap_or(i64::MAX),
+        wanted.run.as_ref().map(|r| r.as_str()),
     ])?;
     let mut out = Vec::new();
     while let Some(row) = rows.next()? {
